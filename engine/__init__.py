@@ -1,0 +1,1 @@
+"""The engine: durable workflows and jobs on PostgreSQL, without any web framework."""

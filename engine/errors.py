@@ -1,0 +1,130 @@
+"""Every error pgbus raises, under one root.
+
+PgbusError
+├── InvalidSetting                 a setting is unknown or has a bad value
+├── NoBus, AmbiguousBus            which bus a call belongs to cannot be told
+├── DefinitionError                a workflow class or a job is declared wrongly
+├── SchemaOutdated                 the database is not migrated to this code
+├── WrongDatabase                  a host session is bound to another database
+├── PayloadError                   a value cannot be stored as a JSON document
+│   └── PayloadTooLarge
+├── UnknownSubject                 a subject's type is not registered
+├── AlreadyRunning                 the subject has an ongoing run of this class
+├── InvalidTransition              the run's state does not allow the verb
+│   ├── NotPaused
+│   └── NotOngoing
+├── RunNotFound                    the run does not exist (any more)
+├── StepNotDefined                 the class does not declare (or load) the step
+├── NotInStep                      a reader or verb of a step body used outside one
+├── SubjectGone                    the subject's record no longer exists
+├── StepStalled                    recorded on an attempt whose worker died or hung
+├── AttemptLost                    raised in a body whose attempt was taken away
+└── UnknownJob                     a message names a job that is not declared here
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pgbus.engine.runner.run import Run
+
+
+class PgbusError(Exception):
+    """The root of every error that pgbus raises."""
+
+
+class InvalidSetting(PgbusError):
+    """A setting is unknown or its value is not allowed; `setting` names it."""
+
+    def __init__(self, setting: str, problem: str) -> None:
+        super().__init__(f"Setting {setting}: {problem}")
+        self.setting = setting
+
+
+class NoBus(PgbusError):
+    """No bus exists in this process, or none is active."""
+
+
+class AmbiguousBus(PgbusError):
+    """Several buses exist and none is active."""
+
+
+class DefinitionError(PgbusError):
+    """A workflow class, a step or a job is declared in a way that cannot work."""
+
+
+class SchemaOutdated(PgbusError):
+    """The database's schema is missing or not the one this code needs."""
+
+
+class WrongDatabase(PgbusError):
+    """A `session=` is bound to a database that does not hold this bus's tables."""
+
+
+class PayloadError(PgbusError):
+    """A value cannot be stored; `path` says where it stands in the document."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+
+
+class PayloadTooLarge(PayloadError):
+    """An encoded document exceeds `workflow_max_payload_size`."""
+
+
+class UnknownSubject(PgbusError):
+    """A subject's type was never registered with `register_subject`."""
+
+
+class AlreadyRunning(PgbusError):
+    """The subject already has an ongoing run of this class; `run` is that run."""
+
+    def __init__(self, message: str, *, run: Run) -> None:
+        super().__init__(message)
+        self.run = run
+
+
+class InvalidTransition(PgbusError):
+    """A verb is not allowed in the state its run is in; `status` is that state."""
+
+    def __init__(self, message: str, *, status: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class NotPaused(InvalidTransition):
+    """`resume` or `resume_at` of a run that is not paused."""
+
+
+class NotOngoing(InvalidTransition):
+    """The run is finished or cancelled."""
+
+
+class RunNotFound(PgbusError):
+    """No run has this id."""
+
+
+class StepNotDefined(PgbusError):
+    """The step is not declared by the run's class, or that class is not loaded."""
+
+
+class NotInStep(PgbusError):
+    """A reader or verb that belongs in a step body was used outside one."""
+
+
+class SubjectGone(PgbusError):
+    """The run's subject no longer exists, or the run has none."""
+
+
+class StepStalled(PgbusError):
+    """The attempt's worker died, or the attempt ran past its timeout."""
+
+
+class AttemptLost(PgbusError):
+    """This body's attempt was stalled or cancelled; what it does no longer counts."""
+
+
+class UnknownJob(PgbusError):
+    """A message names a job that no loaded module declares."""

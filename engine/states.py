@@ -1,0 +1,132 @@
+"""The states of runs and attempts, and the one table of moves between them.
+
+The runner, `Run.available_actions`, the CLI and the guide read this table; the
+database functions `claim` and `transition` are handed its `from` and `to`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class RunStatus(StrEnum):
+    """What a run is doing; the first four are ongoing."""
+
+    READY = "ready"
+    PERFORMING = "performing"
+    WAITING = "waiting"
+    PAUSED = "paused"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+
+
+class AttemptStatus(StrEnum):
+    """What became of one try of a step; the first three are open."""
+
+    SCHEDULED = "scheduled"
+    WAITING = "waiting"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+
+
+class Outcome(StrEnum):
+    """How an attempt ended, as its run saw it; absent until it ended."""
+
+    COMPLETED = "completed"
+    PAUSED = "paused"
+    FINISHED = "finished"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+    REATTEMPTED = "reattempted"
+
+
+class Event(StrEnum):
+    """The kinds of entries on a run's audit trail."""
+
+    STARTED = "started"
+    STEP_SCHEDULED = "step_scheduled"
+    STEP_STARTED = "step_started"
+    STEP_COMPLETED = "step_completed"
+    STEP_FAILED = "step_failed"
+    STEP_SKIPPED = "step_skipped"
+    STEP_REATTEMPTED = "step_reattempted"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    CANCELLED = "cancelled"
+    FINISHED = "finished"
+    RUN_NOW = "run_now"
+    RESCHEDULED = "rescheduled"
+    RERUN = "rerun"
+    STALL_DETECTED = "stall_detected"
+    LATE_COMPLETION_IGNORED = "late_completion_ignored"
+
+
+ONGOING = frozenset({RunStatus.READY, RunStatus.PERFORMING, RunStatus.WAITING, RunStatus.PAUSED})
+OPEN = frozenset({AttemptStatus.SCHEDULED, AttemptStatus.WAITING, AttemptStatus.IN_PROGRESS})
+
+
+class Verb(StrEnum):
+    """What a caller may ask of a run from outside."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    RESUME_AT = "resume_at"
+    CANCEL = "cancel"
+    SKIP = "skip"
+    RUN_NOW = "run_now"
+    RESCHEDULE = "reschedule"
+    RERUN = "rerun"
+
+
+class Move(StrEnum):
+    """What the runner itself does to a run; never offered as an action."""
+
+    START = "start"
+    CLAIM = "claim"
+    ADVANCE = "advance"
+    REATTEMPT = "reattempt"
+    FINISH = "finish"
+    STEP_PAUSE = "step_pause"
+    STEP_CANCEL = "step_cancel"
+    HOLD = "hold"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """From which run states a move is allowed, and to which it may lead."""
+
+    sources: frozenset[RunStatus]
+    targets: frozenset[RunStatus]
+
+
+def _transition(sources: set[RunStatus], *targets: RunStatus) -> Transition:
+    return Transition(frozenset(sources), frozenset(targets))
+
+
+_R = RunStatus
+
+#: The whole of it. `RERUN` leaves its run as it is and starts another.
+TRANSITIONS: dict[Verb | Move, Transition] = {
+    Verb.PAUSE: _transition({_R.READY, _R.PERFORMING, _R.WAITING}, _R.PAUSED),
+    Verb.RESUME: _transition(
+        {_R.PAUSED}, _R.READY, _R.PERFORMING, _R.WAITING, _R.FINISHED, _R.CANCELLED
+    ),
+    Verb.RESUME_AT: _transition({_R.PAUSED}, _R.READY),
+    Verb.CANCEL: _transition({_R.READY, _R.PERFORMING, _R.WAITING, _R.PAUSED}, _R.CANCELLED),
+    Verb.SKIP: _transition({_R.WAITING, _R.PAUSED}, _R.READY, _R.FINISHED),
+    Verb.RUN_NOW: _transition({_R.READY}, _R.READY),
+    Verb.RESCHEDULE: _transition({_R.READY}, _R.READY),
+    Verb.RERUN: _transition({_R.FINISHED, _R.CANCELLED}, _R.FINISHED, _R.CANCELLED),
+    Move.START: _transition(set(), _R.READY),
+    Move.CLAIM: _transition({_R.READY}, _R.PERFORMING),
+    Move.ADVANCE: _transition({_R.PERFORMING}, _R.READY),
+    Move.REATTEMPT: _transition({_R.PERFORMING}, _R.READY),
+    Move.FINISH: _transition({_R.PERFORMING}, _R.FINISHED),
+    Move.STEP_PAUSE: _transition({_R.PERFORMING}, _R.PAUSED),
+    Move.STEP_CANCEL: _transition({_R.PERFORMING}, _R.CANCELLED),
+    Move.HOLD: _transition({_R.PAUSED}, _R.PAUSED, _R.CANCELLED),
+}
