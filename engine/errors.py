@@ -8,12 +8,12 @@ PgbusError
 ├── WrongDatabase                  a host session is bound to another database
 ├── PayloadError                   a value cannot be stored as a JSON document
 │   └── PayloadTooLarge
-├── UnknownSubject                 a subject's type is not registered
+├── UnknownSubject                 a subject's type is unregistered, or its key unusable
 ├── AlreadyRunning                 the subject has an ongoing run of this class
 ├── InvalidTransition              the run's state does not allow the verb
-│   ├── NotPaused
-│   └── NotOngoing
+│   └── NotPaused
 ├── RunNotFound                    the run does not exist (any more)
+├── RunLocked                      another transaction has held the run's lock too long
 ├── StepNotDefined                 the class does not declare (or load) the step
 ├── NotInStep                      a reader or verb of a step body used outside one
 ├── SubjectGone                    the subject's record no longer exists
@@ -75,7 +75,7 @@ class PayloadTooLarge(PayloadError):
 
 
 class UnknownSubject(PgbusError):
-    """A subject's type was never registered with `register_subject`."""
+    """A subject's type is not registered, or a subject or its stored id has no usable key."""
 
 
 class AlreadyRunning(PgbusError):
@@ -98,12 +98,12 @@ class NotPaused(InvalidTransition):
     """`resume` or `resume_at` of a run that is not paused."""
 
 
-class NotOngoing(InvalidTransition):
-    """The run is finished or cancelled."""
-
-
 class RunNotFound(PgbusError):
     """No run has this id."""
+
+
+class RunLocked(PgbusError):
+    """Another transaction holds the run's lock for longer than a verb waits; try again."""
 
 
 class StepNotDefined(PgbusError):

@@ -130,3 +130,31 @@ TRANSITIONS: dict[Verb | Move, Transition] = {
     Move.STEP_CANCEL: _transition({_R.PERFORMING}, _R.CANCELLED),
     Move.HOLD: _transition({_R.PAUSED}, _R.PAUSED, _R.CANCELLED),
 }
+
+
+#: Verbs that must know what the run's class declares.
+NEEDS_CLASS = frozenset({Verb.RESUME, Verb.RESUME_AT, Verb.SKIP, Verb.RERUN})
+
+_SKIPPABLE = frozenset({AttemptStatus.FAILED, AttemptStatus.SCHEDULED, AttemptStatus.WAITING})
+
+
+def allows(verb: Verb, run: RunStatus, attempt: AttemptStatus) -> bool:
+    """Whether the verb may be asked of a run in this state, whose newest attempt is in that."""
+    if run not in TRANSITIONS[verb].sources:
+        return False
+    if verb is Verb.SKIP:
+        return attempt in _SKIPPABLE
+    if verb in (Verb.RUN_NOW, Verb.RESCHEDULE):
+        return attempt is AttemptStatus.SCHEDULED
+    return True
+
+
+def available_actions(
+    run: RunStatus, attempt: AttemptStatus, *, class_loaded: bool
+) -> tuple[Verb, ...]:
+    """The verbs that can be asked of the run now, in the order of `Verb`."""
+    return tuple(
+        verb
+        for verb in Verb
+        if allows(verb, run, attempt) and (class_loaded or verb not in NEEDS_CLASS)
+    )

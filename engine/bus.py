@@ -1,0 +1,167 @@
+"""`Pgbus`: the settings and connections of one application, and the way into everything."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pgbus.engine import active
+from pgbus.engine.definition import registry
+from pgbus.engine.definition.start import StartOptions
+from pgbus.engine.definition.workflow import Workflow
+from pgbus.engine.errors import SchemaOutdated
+from pgbus.engine.runner import start
+from pgbus.engine.runner.event_loop import EventLoop
+from pgbus.engine.runner.host import Host
+from pgbus.engine.runner.run import Run
+from pgbus.engine.runner.services import Services
+from pgbus.engine.settings import Settings
+from pgbus.engine.storage import definitions, messages, revision, runs
+from pgbus.engine.storage.database import Database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pgbus.engine.definition.definition import Definition
+    from pgbus.engine.errors import AlreadyRunning
+    from pgbus.engine.storage.runs import RunRow
+
+S = TypeVar("S")
+
+
+class Pgbus:
+    """One application's workflows and jobs in one PostgreSQL database.
+
+    `session_factory` makes the host's SQLAlchemy sessions (a sessionmaker or a
+    scoped_session): subjects are loaded through it and it is `self.session` in a step.
+    `around` gives a context manager that is entered around every guard, body and job
+    (`app.app_context`, say). Everything else is a setting: a keyword here, else a
+    `PGBUS_*` variable, else its default; see `Settings`.
+    """
+
+    def __init__(
+        self,
+        *,
+        session_factory: Callable[[], Any] | None = None,
+        around: Callable[[], AbstractContextManager[Any]] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.settings = Settings.load(os.environ, **settings)
+        self.services = Services(
+            bus=self,
+            settings=self.settings,
+            database=Database(self.settings),
+            host=Host(session_factory, around),
+            event_loop=EventLoop(),
+        )
+        self._queues: set[str] = set()
+        self._definitions: set[tuple[str, str]] = set()
+        self._migrated = False
+        active.add_bus(self)
+
+    def __repr__(self) -> str:
+        url = self.services.database.engine.url.render_as_string(hide_password=True)
+        return f"<Pgbus {url} schema {self.settings.schema}>"
+
+    def start(
+        self,
+        workflow: type[Workflow[S]] | StartOptions[S],
+        subject: S | None = None,
+        /,
+        **arguments: Any,
+    ) -> Run:
+        """Starts a run on this bus; `workflow` is a class, or its `options(...)`."""
+        with self.active():
+            return workflow.start(subject, **arguments)
+
+    def find(self, workflow_id: str) -> Run | None:
+        """Returns the run of any class, also of one that is not loaded; None when there is none."""
+        with self.services.database.autocommit() as connection:
+            row = runs.find(connection, workflow_id)
+        return self.handle(row) if row else None
+
+    def active(self) -> AbstractContextManager[None]:
+        """Within it, `OrderWorkflow.start(...)` and its like mean this bus."""
+        return active.activated(self)
+
+    def migrate(self) -> None:
+        """Brings the database to this code's schema; safe from many processes at once."""
+        from pgbus.engine.storage import migrate  # noqa: PLC0415 (Alembic: half the import time)
+
+        migrate.migrate(self.services.database.engine, self.settings.schema)
+
+    def close(self) -> None:
+        """Closes its connections; the process forgets this bus."""
+        active.remove_bus(self)
+        self.services.event_loop.close()
+        self.services.database.close()
+
+    # For the engine's own parts --------------------------------------------------------
+
+    def start_run(
+        self, options: StartOptions[Any], subject: object, arguments: Mapping[str, Any]
+    ) -> Run:
+        """Starts a run as its options say."""
+        return start.start(self.services, options, subject, arguments)
+
+    def start_runs(
+        self, options: StartOptions[Any], items: Iterable[tuple[Any, Mapping[str, Any]]]
+    ) -> list[Run | AlreadyRunning]:
+        """Starts many runs as their options say."""
+        return start.start_many(self.services, options, items)
+
+    def find_run(self, workflow_class: type[Workflow[Any]], workflow_id: str) -> Run | None:
+        """Returns the run when it is of this class or a subclass; of any class for Workflow."""
+        run = self.find(workflow_id)
+        if run is None or workflow_class is Workflow:
+            return run
+        definition = registry.find(run.workflow_class)
+        found = definition is not None and issubclass(definition.workflow_class, workflow_class)
+        return run if found else None
+
+    def removed_steps_in_flight(self, definition: Definition) -> dict[str, int]:
+        """Counts the ongoing runs that are on each gravestone of the class."""
+        with self.services.database.autocommit() as connection:
+            on_steps = runs.ongoing_on_steps(connection, definition.name, definition.removed)
+        return {name: on_steps.get(name, 0) for name in definition.removed}
+
+    def handle(self, row: RunRow, *, duplicate_start: bool = False) -> Run:
+        """Returns the handle of a run that was read."""
+        return Run(self.services, row, duplicate_start=duplicate_start)
+
+    def make_ready(self, definition: Definition, queue: str) -> None:
+        """Checks the schema and brings into being what a start of this class needs.
+
+        Done once per process and thing, on a connection of its own: a host's transaction
+        never creates a table or keeps one locked.
+        """
+        self.check_schema()
+        version = (definition.name, definition.digest)
+        if version not in self._definitions:
+            with self.services.database.autocommit() as connection:
+                definitions.store(connection, definition)
+            self._definitions.add(version)
+        self.ensure_queues([queue])
+
+    def check_schema(self) -> None:
+        """Raises `SchemaOutdated` unless the database is migrated; asks until it is."""
+        if self._migrated:
+            return
+        with self.services.database.engine.connect() as connection:
+            self._migrated = revision.is_current(connection, self.settings.schema)
+        if not self._migrated:
+            raise SchemaOutdated(
+                f"The schema {self.settings.schema} is not the one this pgbus needs: run "
+                "`pgbus migrate` (`pgbus migrate --check` says what is missing)."
+            )
+
+    def ensure_queues(self, queues: Iterable[str]) -> None:
+        """Creates those physical queues that do not exist."""
+        unknown = set(queues) - self._queues
+        if not unknown:
+            return
+        with self.services.database.autocommit() as connection:
+            for queue in sorted(unknown - messages.queues(connection)):
+                messages.create_queue(connection, queue)
+        self._queues |= unknown

@@ -1,0 +1,96 @@
+"""A class's definition: its ordered steps, its guards and policies, and the digest of a version."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pgbus.engine.definition.policy import Policy, nearest
+from pgbus.engine.errors import DefinitionError, StepNotDefined
+
+if TYPE_CHECKING:
+    from pgbus.engine.definition.guard import Guard
+    from pgbus.engine.definition.step import Step
+    from pgbus.engine.definition.workflow import Workflow
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What a workflow class declares; `name` is its dotted name, `module.Qualname`.
+
+    `steps` are in order, gravestones among them; `cancel_guards` and `policies` (those of the
+    class) have the bases' first.
+    """
+
+    name: str
+    workflow_class: type[Workflow[Any]]
+    steps: tuple[Step, ...]
+    cancel_guards: tuple[Guard, ...]
+    policies: tuple[Policy, ...]
+
+    def step(self, name: str) -> Step:
+        """Return the step of this name, a gravestone too; `StepNotDefined` when there is none."""
+        return self.steps[self._place(name)]
+
+    def first_step(self) -> Step:
+        """Return the step a run begins with, a gravestone too; an abstract class has none."""
+        self.check_startable()
+        return self.steps[0]
+
+    def step_after(self, name: str) -> Step | None:
+        """Return the next step in order, `None` after the last.
+
+        It may be a gravestone: the runner moves a run past those, and says so on the trail.
+        """
+        following = self._place(name) + 1
+        return self.steps[following] if following < len(self.steps) else None
+
+    def guarded(self, step: Step) -> bool:
+        """Tell whether something must be asked or skipped before this step's body runs."""
+        return bool(self.cancel_guards) or step.skip_if is not None or step.removed
+
+    def policy_for(self, step: Step, error: BaseException) -> Policy | None:
+        """Return the policy that decides about this error in this step, `None` for none.
+
+        The step's own go before the class's. Among each, the one that names the class nearest
+        the error's wins, of several the last declared (a subclass's after its base's), and
+        blanket ones come last.
+        """
+        return nearest(step.policies, error) or nearest(self.policies, error)
+
+    def check_startable(self) -> None:
+        """Raise `DefinitionError` for a class without steps, which only serves as a base."""
+        if not self.steps:
+            raise DefinitionError(f"{self.name} declares no step; start a subclass that does")
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """The names of the gravestones."""
+        return tuple(step.name for step in self.steps if step.removed)
+
+    @cached_property
+    def step_list(self) -> list[dict[str, Any]]:
+        """The steps as a JSON-able list; the order counts."""
+        return [step.listing() for step in self.steps]
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256, in hex, of the step list's canonical JSON: it names this version."""
+        canonical = json.dumps(self.step_list, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {step.name: place for place, step in enumerate(self.steps)}
+
+    def _place(self, name: str) -> int:
+        try:
+            return self._places[name]
+        except KeyError:
+            raise StepNotDefined(
+                f"{self.name} declares no step {name!r} (it has {', '.join(self._places)}); "
+                "declare it, or leave a removed_step() in its place"
+            ) from None

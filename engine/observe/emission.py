@@ -1,0 +1,196 @@
+"""Typed events on blinker signals, sent after commit and never after a rollback.
+
+A subscriber gets the payload as the signal's sender: `signal("pgbus.workflow.step")
+.connect(receiver)` calls `receiver(payload)`. One that raises is logged; it changes
+nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from blinker import signal
+from sqlalchemy import event as sqlalchemy_event
+from sqlalchemy.orm import Session, SessionTransaction
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_log = logging.getLogger("pgbus.observe")
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnded:
+    """An attempt ended; `seconds` is how long its body ran (None when none did)."""
+
+    workflow_class: str
+    workflow_id: str
+    step: str
+    attempt: int
+    outcome: str
+    seconds: float | None
+    error_class: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowPaused:
+    """A run was paused; `error_class` is absent when a person or the body paused it."""
+
+    workflow_class: str
+    workflow_id: str
+    error_class: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowFinished:
+    """A run finished."""
+
+    workflow_class: str
+    workflow_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowCancelled:
+    """A run was cancelled."""
+
+    workflow_class: str
+    workflow_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StallDetected:
+    """An attempt's worker died; `detection` is redelivery or sweep."""
+
+    workflow_class: str
+    workflow_id: str
+    step: str
+    detection: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobCompleted:
+    """A job ran to its end."""
+
+    job: str
+    queue: str
+    message_id: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailed:
+    """A job raised and will be tried again."""
+
+    job: str
+    queue: str
+    message_id: int
+    read_count: int
+    error_class: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobDeadLettered:
+    """A message was moved to the dead letters; `job` is None when it named none."""
+
+    job: str | None
+    queue: str
+    message_id: int
+    read_count: int
+    error_class: str
+
+
+Payload = (
+    StepEnded
+    | WorkflowPaused
+    | WorkflowFinished
+    | WorkflowCancelled
+    | StallDetected
+    | JobCompleted
+    | JobFailed
+    | JobDeadLettered
+)
+
+_SIGNALS = {
+    StepEnded: signal("pgbus.workflow.step"),
+    WorkflowPaused: signal("pgbus.workflow_paused"),
+    WorkflowFinished: signal("pgbus.workflow_finished"),
+    WorkflowCancelled: signal("pgbus.workflow_cancelled"),
+    StallDetected: signal("pgbus.workflow.stall_detected"),
+    JobCompleted: signal("pgbus.job_completed"),
+    JobFailed: signal("pgbus.job_failed"),
+    JobDeadLettered: signal("pgbus.job_dead_lettered"),
+}
+
+
+def emit(*payloads: Payload) -> None:
+    """Sends events whose transaction has committed."""
+    for payload in payloads:
+        for receiver in _SIGNALS[type(payload)].receivers_for(payload):
+            try:
+                receiver(payload)
+            except Exception:
+                _log.exception(
+                    "A subscriber to %s raised; the event stands.", type(payload).__name__
+                )
+
+
+def emit_after_commit(session: object, payloads: Sequence[Payload]) -> None:
+    """Sends events once the host's transaction commits; a rolled back savepoint drops its own.
+
+    `session` is a Session or scoped_session. A bare Connection gives no word of its
+    commit, so nothing is sent for one.
+    """
+    registry = getattr(session, "registry", None)
+    target: Any = registry() if registry is not None else session
+    if isinstance(target, Session) and payloads:
+        _Pending.of(target).add(payloads)
+
+
+class _Pending:
+    """The events of one session that wait for its commit, each with its (sub)transaction."""
+
+    _KEY = "pgbus.pending_events"
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._waiting: list[tuple[SessionTransaction | None, Payload]] = []
+        sqlalchemy_event.listen(session, "after_commit", self._committed)
+        sqlalchemy_event.listen(session, "after_soft_rollback", self._rolled_back)
+        sqlalchemy_event.listen(session, "after_transaction_end", self._ended)
+
+    @classmethod
+    def of(cls, session: Session) -> _Pending:
+        pending: _Pending | None = session.info.get(cls._KEY)
+        if pending is None:
+            pending = session.info[cls._KEY] = cls(session)
+        return pending
+
+    def add(self, payloads: Sequence[Payload]) -> None:
+        owner = self._session.get_nested_transaction() or self._session.get_transaction()
+        self._waiting.extend((owner, payload) for payload in payloads)
+
+    def _committed(self, session: Session) -> None:
+        if session.in_nested_transaction():
+            return
+        waiting, self._waiting = self._waiting, []
+        emit(*(payload for _, payload in waiting))
+
+    def _rolled_back(self, _session: Session, ended: SessionTransaction) -> None:
+        self._waiting = [
+            (owner, payload) for owner, payload in self._waiting if not _within(owner, ended)
+        ]
+
+    def _ended(self, _session: Session, ended: SessionTransaction) -> None:
+        # A session closed without commit or rollback tells of it only here.
+        if ended.parent is None:
+            self._waiting.clear()
+
+
+def _within(owner: SessionTransaction | None, ended: SessionTransaction) -> bool:
+    while owner is not None:
+        if owner is ended:
+            return True
+        owner = owner.parent
+    return False

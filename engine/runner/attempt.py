@@ -1,0 +1,200 @@
+"""One claimed attempt: the host's view of it, and its body run to a result."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import event
+from sqlalchemy.orm import Session
+
+from pgbus.engine import active, codec, subjects
+from pgbus.engine.definition.scope import AttemptScope, Phase, StepContext, step_context
+from pgbus.engine.definition.verbs import (
+    CancelRun,
+    FinishRun,
+    PauseRun,
+    ReattemptStep,
+    SkipStep,
+    StepVerb,
+    find_verb,
+)
+from pgbus.engine.errors import NotInStep
+from pgbus.engine.runner.decide import Result
+from pgbus.engine.states import Outcome
+from pgbus.engine.storage import runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pgbus.engine.definition.definition import Definition
+    from pgbus.engine.definition.step import Step
+    from pgbus.engine.runner.host import PhaseSession
+    from pgbus.engine.runner.services import Services
+    from pgbus.engine.storage.transitions import Delivery
+
+#: The results after which what the body wrote is committed.
+COMMITTING = frozenset({Outcome.COMPLETED, Outcome.PAUSED, Outcome.FINISHED})
+
+
+class Attempt:
+    """An attempt in the hands of this worker; makes the instance its guards and body see."""
+
+    def __init__(
+        self, services: Services, delivery: Delivery, definition: Definition, step: Step
+    ) -> None:
+        self.delivery = delivery
+        self.definition = definition
+        self.step = step
+        self._services = services
+        self._instance: Any = None
+        self._body_scope: AttemptScope | None = None
+
+    @contextmanager
+    def phase(self, phase: Phase) -> Iterator[tuple[Any, PhaseSession]]:
+        """The host's surroundings for one phase: the instance, and the phase's session.
+
+        The session is rolled back at the end, unless it was committed before.
+        """
+        session = self._services.host.phase_session()
+        context = StepContext(
+            workflow_id=self.delivery.workflow_id,
+            workflow_class=self.delivery.workflow_class,
+            step=self.delivery.step_name,
+            attempt=self.delivery.attempt,
+        )
+        with active.running_on(self._services.bus), self._services.host.surroundings():
+            token = step_context.set(context)
+            try:
+                if self._instance is None:
+                    self._instance = self.definition.workflow_class()
+                scope = self._scope(phase, session)
+                if phase is Phase.BODY:
+                    self._body_scope = scope
+                self._instance._scope = scope  # noqa: SLF001 (the slot made for this)
+                yield self._instance, session
+            finally:
+                session.close()
+                step_context.reset(token)
+
+    def ask_guards(self) -> Result | None:
+        """What a guard decided; None lets the body run."""
+        with self.phase(Phase.GUARD) as (workflow, _session):
+            for guard in self.definition.cancel_guards:
+                if guard(workflow):
+                    return Result(Outcome.CANCELLED, reason=f"cancel_if {_name(guard)}")
+            if self.step.skip_if is not None and self.step.skip_if(workflow):
+                return Result(Outcome.SKIPPED, reason="skip_if")
+        return None
+
+    def run_body(self, workflow: Any) -> Result:
+        """Runs the body and returns how it ended; what it raises passes through.
+
+        `KeyboardInterrupt` and `SystemExit` are among that: they say nothing about the step.
+        """
+        body = self.step.body
+        assert body is not None  # noqa: S101 (a removed step never gets here)
+        try:
+            returned = body(workflow)
+            if inspect.iscoroutine(returned):
+                returned = self._services.event_loop.run(returned)
+            if isinstance(returned, dict):
+                workflow.output(**returned)
+        except BaseException as error:
+            verb = find_verb(error)
+            if verb is None:
+                raise
+            return _result_of(verb, self.storable_output())
+        return Result(Outcome.COMPLETED, self.storable_output())
+
+    def storable_output(self) -> str | None:
+        """What the body has output so far, as a document; None when nothing."""
+        if self._body_scope is None or not self._body_scope.output:
+            return None
+        return codec.encode(self._body_scope.output, name="output")
+
+    def _scope(self, phase: Phase, session: PhaseSession) -> AttemptScope:
+        delivery = self.delivery
+        services = self._services
+
+        def load(reference: subjects.SubjectReference) -> object:
+            return subjects.load_subject(reference, session)
+
+        def subject() -> object:
+            if delivery.subject_type is None or delivery.subject_id is None:
+                return None
+            return load(subjects.SubjectReference(delivery.subject_type, delivery.subject_id))
+
+        def outputs() -> Mapping[str, Mapping[str, Any]]:
+            with services.database.autocommit() as connection:
+                encoded = runs.outputs(connection, delivery.workflow_id)
+            return {name: codec.decode(text, load=load) for name, text in encoded.items()}
+
+        def is_lost() -> bool:
+            with services.database.autocommit() as connection:
+                return not runs.in_progress(connection, delivery.step_id)
+
+        return AttemptScope(
+            phase=phase,
+            workflow_id=delivery.workflow_id,
+            workflow_class=delivery.workflow_class,
+            step_name=delivery.step_name,
+            attempt=delivery.attempt,
+            arguments=lambda: codec.decode(delivery.arguments, load=load),
+            session=session,
+            subject=subject,
+            outputs=outputs,
+            is_lost=is_lost,
+            max_payload_size=services.settings.workflow_max_payload_size,
+        )
+
+
+def _name(guard: Callable[[Any], object]) -> str:
+    return getattr(guard, "__name__", repr(guard))
+
+
+def _result_of(verb: StepVerb, output: str | None) -> Result:
+    match verb:
+        case PauseRun():
+            return Result(Outcome.PAUSED, output, verb.reason)
+        case FinishRun():
+            return Result(Outcome.FINISHED, output, verb.reason)
+        case SkipStep():
+            return Result(Outcome.SKIPPED, output, verb.reason)
+        case CancelRun():
+            return Result(Outcome.CANCELLED, output, verb.reason)
+        case ReattemptStep():
+            return Result(Outcome.REATTEMPTED, output, verb.reason, verb.wait.total_seconds())
+    raise TypeError(f"{verb!r} is no verb of a step body.")
+
+
+@contextmanager
+def commits_refused(session: Any) -> Iterator[Callable[[], None]]:
+    """Lets no one but the engine commit a transactional step's session; yields the permission.
+
+    Savepoints may come and go.
+    """
+    target: Session = session.registry() if hasattr(session, "registry") else session
+    if not isinstance(target, Session):
+        raise NotInStep(
+            f"A transactional step needs a SQLAlchemy session; session_factory= gave a "
+            f"{type(target).__qualname__}."
+        )
+
+    def refuse(committing: Session) -> None:
+        if not committing.in_nested_transaction():
+            raise NotInStep(
+                "This step is transactional: the engine commits self.session together with the "
+                "step's completion. Take the commit out of the body."
+            )
+
+    def permit() -> None:
+        if event.contains(target, "before_commit", refuse):
+            event.remove(target, "before_commit", refuse)
+
+    event.listen(target, "before_commit", refuse)
+    try:
+        yield permit
+    finally:
+        permit()

@@ -1,0 +1,299 @@
+"""The outside verbs: each one guarded transition under its run's row lock.
+
+A verb locks the run, checks the table of `states` against what it found, and writes;
+in the caller's transaction, or in one of its own. Two callers at once: one wins, the
+other sees the state that one left.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pgbus.engine.definition import registry
+from pgbus.engine.errors import InvalidTransition, NotPaused, StepNotDefined
+from pgbus.engine.observe import emission
+from pgbus.engine.runner.decide import next_live_step, scheduled
+from pgbus.engine.runner.prepare import guarded_run
+from pgbus.engine.states import (
+    NEEDS_CLASS,
+    OPEN,
+    TRANSITIONS,
+    AttemptStatus,
+    Event,
+    Move,
+    Outcome,
+    RunStatus,
+    Verb,
+    allows,
+)
+from pgbus.engine.storage import runs, transitions
+from pgbus.engine.storage.transitions import EventEntry, NextAttempt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pgbus.engine.definition.definition import Definition
+    from pgbus.engine.observe.emission import Payload
+    from pgbus.engine.runner.services import Services
+    from pgbus.engine.storage.database import Connection
+    from pgbus.engine.storage.runs import AttemptRow, RunRow
+
+_NOW = datetime(1970, 1, 1, tzinfo=UTC)  # any past moment: a verb's time is never before now
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Who asks for a verb, why, and in which host transaction (None: one of its own)."""
+
+    actor: str = "app"
+    reason: str | None = None
+    session: Any = None
+
+
+@dataclass(slots=True)
+class LockedRun:
+    """A run under its lock, and what is being done to it."""
+
+    connection: Connection
+    run: RunRow
+    attempt: AttemptRow
+    verb: Verb
+    request: Request
+    payloads: list[Payload]
+
+    def record(
+        self,
+        event: Event,
+        source: RunStatus,
+        target: RunStatus,
+        *,
+        reason: str | None = None,
+        step: tuple[str, int] | None = None,
+        **details: Any,
+    ) -> None:
+        step_name, attempt = step or (self.attempt.step_name, self.attempt.attempt)
+        transitions.record(
+            self.connection,
+            self.run.workflow_id,
+            EventEntry(event, reason, details),
+            source=source,
+            target=target,
+            actor=self.request.actor,
+            step_name=step_name,
+            attempt=attempt,
+        )
+
+    def move(
+        self, target: RunStatus, *, current_step: str | None = None, step_id: int | None = None
+    ) -> None:
+        transitions.move_run(
+            self.connection, self.run, self.verb, target, current_step=current_step, step_id=step_id
+        )
+        of = (self.run.workflow_class, self.run.workflow_id)
+        match target:
+            case RunStatus.PAUSED:
+                self.payloads.append(emission.WorkflowPaused(*of))
+            case RunStatus.FINISHED:
+                self.payloads.append(emission.WorkflowFinished(*of))
+            case RunStatus.CANCELLED:
+                self.payloads.append(emission.WorkflowCancelled(*of))
+
+
+def pause(services: Services, workflow_id: str, request: Request) -> RunRow:
+    """Pauses the run; a body that runs is let to its end, and its outcome is held."""
+    with locked(services, workflow_id, Verb.PAUSE, request) as it:
+        it.move(RunStatus.PAUSED)
+        transitions.withdraw(it.connection, it.attempt)
+        it.record(Event.PAUSED, it.run.status, RunStatus.PAUSED, reason=request.reason)
+        return _after(it)
+
+
+def cancel(services: Services, workflow_id: str, request: Request) -> RunRow:
+    """Cancels the run and its open attempt."""
+    with locked(services, workflow_id, Verb.CANCEL, request) as it:
+        _close(it)
+        it.move(RunStatus.CANCELLED)
+        it.record(Event.CANCELLED, it.run.status, RunStatus.CANCELLED, reason=request.reason)
+        return _after(it)
+
+
+def run_now(services: Services, workflow_id: str, request: Request) -> RunRow:
+    """Sends the scheduled attempt at once."""
+    with locked(services, workflow_id, Verb.RUN_NOW, request) as it:
+        return _send_again(it, _NOW, Event.RUN_NOW)
+
+
+def reschedule(services: Services, workflow_id: str, at: datetime, request: Request) -> RunRow:
+    """Moves the scheduled attempt to `at`, an aware moment; one in the past means now."""
+    if not isinstance(at, datetime) or at.utcoffset() is None:
+        raise ValueError(f"reschedule takes an aware datetime, not {at!r}; add its time zone.")
+    with locked(services, workflow_id, Verb.RESCHEDULE, request) as it:
+        return _send_again(it, at, Event.RESCHEDULED)
+
+
+def skip(services: Services, workflow_id: str, request: Request) -> RunRow:
+    """Skips the step the run is on and schedules the next."""
+    with locked(services, workflow_id, Verb.SKIP, request) as it:
+        definition = definition_of(it)
+        transitions.end_attempt(it.connection, it.attempt, AttemptStatus.SKIPPED, Outcome.SKIPPED)
+        _next_step(services, it, definition, Event.STEP_SKIPPED)
+        return _after(it)
+
+
+def resume_at(services: Services, workflow_id: str, step_name: str, request: Request) -> RunRow:
+    """Schedules a new attempt of the named step, also of one that completed before."""
+    with locked(services, workflow_id, Verb.RESUME_AT, request) as it:
+        definition = definition_of(it)
+        step = definition.step(step_name)
+        if step.removed:
+            raise StepNotDefined(f"{definition.name} has removed its step {step_name!r}.")
+        _close(it)
+        following = NextAttempt(step_name, services.queue_of(step))
+        _schedule(it, following, Event.RESUMED, step=step_name)
+        return _after(it)
+
+
+def resume(services: Services, workflow_id: str, request: Request) -> RunRow:
+    """Goes on: with what a body's end held back, else from the newest attempt."""
+    with locked(services, workflow_id, Verb.RESUME, request) as it:
+        _resume(services, it, definition_of(it))
+        return _after(it)
+
+
+def _resume(services: Services, it: LockedRun, definition: Definition) -> None:
+    attempt = it.attempt
+    held = attempt.held or {}
+    transitions.release_held(it.connection, attempt)
+    match held.get("move"), attempt.status:
+        case Move.FINISH, _:
+            _end(it, RunStatus.FINISHED, Event.FINISHED, Event.RESUMED, held.get("reason"))
+        case Move.STEP_CANCEL, _:
+            _end(it, RunStatus.CANCELLED, Event.CANCELLED, Event.RESUMED, held.get("reason"))
+        case Move.REATTEMPT, _:
+            _again(services, it, definition, wait=held.get("wait", 0.0))
+        case Move.ADVANCE, _:
+            _next_step(services, it, definition, Event.RESUMED)
+        case _, AttemptStatus.COMPLETED | AttemptStatus.SKIPPED:
+            _next_step(services, it, definition, Event.RESUMED)
+        case _, AttemptStatus.FAILED | AttemptStatus.CANCELLED:
+            _again(services, it, definition, wait=0.0)
+        case _, AttemptStatus.IN_PROGRESS:
+            it.move(RunStatus.PERFORMING)
+            it.record(
+                Event.RESUMED, RunStatus.PAUSED, RunStatus.PERFORMING, reason=it.request.reason
+            )
+        case _, AttemptStatus.SCHEDULED:
+            queue = services.queue_of(definition.step(attempt.step_name))
+            transitions.resend(it.connection, attempt, at=None, queue=queue)
+            it.move(RunStatus.READY)
+            it.record(Event.RESUMED, RunStatus.PAUSED, RunStatus.READY, reason=it.request.reason)
+
+
+@contextmanager
+def locked(
+    services: Services, workflow_id: str, verb: Verb, request: Request
+) -> Iterator[LockedRun]:
+    if guarded_run.get() == workflow_id:
+        raise InvalidTransition(
+            f"{verb} of run {workflow_id} from its own guard: the run is locked while its guards "
+            "are asked. Return a truth value from the guard, or use the verb in a body.",
+            status=RunStatus.PERFORMING,
+        )
+    payloads: list[Payload] = []
+    with services.transaction(request.session) as connection:
+        run, attempt = runs.lock(connection, workflow_id)
+        if not allows(verb, run.status, attempt.status):
+            raise _refusal(verb, run, attempt)
+        yield LockedRun(connection, run, attempt, verb, request, payloads)
+    if request.session is None:
+        emission.emit(*payloads)
+    else:
+        emission.emit_after_commit(request.session, payloads)
+
+
+def _refusal(verb: Verb, run: RunRow, attempt: AttemptRow) -> InvalidTransition:
+    sources = TRANSITIONS[verb].sources
+    if run.status in sources:
+        problem = f"its step {attempt.step_name} is {attempt.status}, so there is nothing to {verb}"
+    else:
+        allowed = " or ".join(status for status in RunStatus if status in sources)
+        problem = f"it is {run.status}, and {verb} needs it {allowed}"
+    error = NotPaused if verb in (Verb.RESUME, Verb.RESUME_AT) else InvalidTransition
+    return error(f"Run {run.workflow_id} of {run.workflow_class}: {problem}.", status=run.status)
+
+
+def definition_of(it: LockedRun) -> Definition:
+    definition = registry.find(it.run.workflow_class)
+    if definition is None:
+        assert it.verb in NEEDS_CLASS  # noqa: S101 (available_actions promises as much)
+        raise StepNotDefined(
+            f"{it.verb} of run {it.run.workflow_id} needs its class "
+            f"{it.run.workflow_class}, which is not loaded here; import its module."
+        )
+    return definition
+
+
+def _close(it: LockedRun) -> None:
+    if it.attempt.status in OPEN:
+        transitions.end_attempt(
+            it.connection, it.attempt, AttemptStatus.CANCELLED, Outcome.CANCELLED
+        )
+    else:
+        transitions.release_held(it.connection, it.attempt)
+
+
+def _send_again(it: LockedRun, at: datetime, event: Event) -> RunRow:
+    moment = transitions.resend(it.connection, it.attempt, at=at)
+    it.move(RunStatus.READY)
+    it.record(
+        event,
+        RunStatus.READY,
+        RunStatus.READY,
+        reason=it.request.reason,
+        scheduled_at=moment.isoformat(),
+    )
+    return _after(it)
+
+
+def _again(services: Services, it: LockedRun, definition: Definition, *, wait: float) -> None:
+    step = definition.step(it.attempt.step_name)
+    _schedule(it, NextAttempt(step.name, services.queue_of(step), wait), Event.RESUMED)
+
+
+def _next_step(services: Services, it: LockedRun, definition: Definition, event: Event) -> None:
+    step = next_live_step(definition, it.attempt.step_name)
+    if step is None:
+        _end(it, RunStatus.FINISHED, Event.FINISHED, event, None)
+    else:
+        _schedule(it, scheduled(step, services.queue_of), event)
+
+
+def _schedule(it: LockedRun, following: NextAttempt, event: Event, **details: Any) -> None:
+    """Schedules an attempt; `event` is the verb's own, with the reason."""
+    step_id, attempt, _ = transitions.schedule(it.connection, it.run.workflow_id, following)
+    it.move(RunStatus.READY, current_step=following.step_name, step_id=step_id)
+    it.record(event, it.run.status, RunStatus.READY, reason=it.request.reason, **details)
+    it.record(
+        Event.STEP_SCHEDULED,
+        RunStatus.READY,
+        RunStatus.READY,
+        step=(following.step_name, attempt),
+    )
+
+
+def _end(
+    it: LockedRun, target: RunStatus, event: Event, verb_event: Event, reason: str | None
+) -> None:
+    it.move(target)
+    source = it.run.status
+    it.record(verb_event, source, source, reason=it.request.reason)
+    it.record(event, source, target, reason=reason)
+
+
+def _after(it: LockedRun) -> RunRow:
+    row = runs.find(it.connection, it.run.workflow_id)
+    assert row is not None  # noqa: S101 (its row is locked)
+    return row

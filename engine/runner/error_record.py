@@ -1,0 +1,97 @@
+"""An exception as it is recorded on an attempt. Recording a failure cannot fail."""
+
+from __future__ import annotations
+
+import json
+import site
+import sysconfig
+import traceback
+from typing import TYPE_CHECKING
+
+from pgbus.engine.storage.transitions import ErrorEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MESSAGE_LENGTH = 10_000
+_CAUSES = 10
+_LIBRARIES = tuple(
+    {
+        path
+        for path in (
+            sysconfig.get_path("stdlib"),
+            sysconfig.get_path("platstdlib"),
+            sysconfig.get_path("purelib"),
+            sysconfig.get_path("platlib"),
+            *site.getsitepackages(),
+        )
+        if path
+    }
+)
+_OWN = __file__.rpartition("runner")[0]
+
+
+def record_error(error: BaseException, *, backtrace_lines: int) -> ErrorEntry:
+    """The error's class, message, backtrace and causes, as text that PostgreSQL can store."""
+    return ErrorEntry(
+        qualified_name(type(error)),
+        _message(error),
+        json.dumps(
+            {
+                "backtrace": _backtrace(error, backtrace_lines),
+                "causes": [
+                    {
+                        "class": qualified_name(type(cause)),
+                        "message": _message(cause),
+                        "backtrace": _backtrace(cause, backtrace_lines),
+                    }
+                    for cause in _causes(error)
+                ],
+            }
+        ),
+    )
+
+
+def qualified_name(error: type[BaseException]) -> str:
+    """The class as `module.Qualname`, without the module for builtins."""
+    name = f"{error.__module__}.{error.__qualname__}"
+    return storable(name.removeprefix("builtins."))
+
+
+def storable(text: str) -> str:
+    """The text without what PostgreSQL refuses: NUL becomes U+2400, lone surrogates escapes."""
+    return text.replace("\0", "\u2400").encode("utf-8", "backslashreplace").decode()
+
+
+def _message(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception as broken:  # noqa: BLE001 (the host's __str__; a failure is recorded whatever it does)
+        text = f"<unprintable: its __str__ raised {type(broken).__qualname__}>"
+    return storable(text[:MESSAGE_LENGTH])
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen = {id(error)}
+    for _ in range(_CAUSES):
+        cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        if cause is None or id(cause) in seen:
+            return
+        seen.add(id(cause))
+        yield cause
+        error = cause
+
+
+def _backtrace(error: BaseException, lines: int) -> list[str]:
+    """The host's frames, the innermost first; all frames when none is the host's."""
+    frames = list(traceback.walk_tb(error.__traceback__))[::-1]
+    texts = [
+        (frame.f_code.co_filename, f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_qualname}")
+        for frame, line in frames
+    ]  # fmt: skip
+    own = [text for file, text in texts if not _is_library(file)]
+    return [storable(text) for text in (own or [text for _, text in texts])[:lines]]
+
+
+def _is_library(file: str) -> bool:
+    return file.startswith((*_LIBRARIES, _OWN, "<frozen"))

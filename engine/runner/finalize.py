@@ -1,0 +1,132 @@
+"""The end of an attempt: its decision applied, the next attempt claimed or sent, the host told."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pgbus.engine.observe import emission
+from pgbus.engine.states import Move, Outcome, RunStatus
+from pgbus.engine.storage import transitions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pgbus.engine.definition.definition import Definition
+    from pgbus.engine.observe.emission import Payload
+    from pgbus.engine.runner.services import Services
+    from pgbus.engine.storage.database import Connection
+    from pgbus.engine.storage.transitions import Delivery, Finalization, Finalized, Worker
+
+#: A run goes on at once for this many steps and seconds; then it queues behind the others.
+MAX_STEPS = 8
+MAX_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an attempt is to end; `seconds` is how long its body ran, None when none did."""
+
+    delivery: Delivery
+    definition: Definition | None
+    final: Finalization
+    seconds: float | None = None
+    stalled: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """An ending whose transaction is the caller's to commit, or is committed."""
+
+    ending: Ending
+    finalized: Finalized
+
+
+class Finalizer:
+    """Applies the endings of one stretch of a run."""
+
+    def __init__(self, services: Services, worker: Worker, stopping: Callable[[], bool]) -> None:
+        self.due_in: float | None = None
+        self._services = services
+        self._worker = worker
+        self._stopping = stopping
+        self._steps = 0
+        self._began = time.monotonic()
+
+    def apply(self, connection: Connection, ending: Ending) -> Applied:
+        """Writes the ending in the connection's transaction."""
+        final = ending.final
+        may_continue = self._may_continue(ending)
+        finalized = transitions.finalize(
+            connection, self._worker, ending.delivery, final, may_continue=may_continue
+        )
+        if finalized.verdict == "declined":
+            finalized = transitions.finalize(
+                connection, self._worker, ending.delivery, final, may_continue=False
+            )
+        return Applied(ending, finalized)
+
+    def commit(self, ending: Ending) -> Applied:
+        """Writes the ending in a transaction of its own, however long PostgreSQL is away."""
+        return self._services.database.persistently(
+            lambda connection: self.apply(connection, ending)
+        )
+
+    def follow(self, applied: Applied) -> Delivery | None:
+        """Tells the host of a committed ending; returns the attempt that was claimed with it."""
+        self._steps += 1
+        ending, finalized = applied.ending, applied.finalized
+        if finalized.verdict != "late":
+            emission.emit(*_payloads(ending, held=finalized.verdict == "held"))
+        following = ending.final.next
+        if finalized.step_id and finalized.attempt and finalized.verdict == "continued" and following:
+            return dataclasses.replace(
+                ending.delivery,
+                verdict="claimed",
+                status=RunStatus.PERFORMING,
+                step_id=finalized.step_id,
+                step_name=following.step_name,
+                attempt=finalized.attempt,
+            )
+        self.due_in = finalized.due_in
+        return None
+
+    def _may_continue(self, ending: Ending) -> bool:
+        following = ending.final.next
+        if (
+            ending.final.move is not Move.ADVANCE
+            or following is None
+            or ending.definition is None
+            or following.wait > 0
+            or following.not_before is not None
+            or following.queue != ending.delivery.queue
+        ):
+            return False
+        return (
+            not ending.definition.guarded(ending.definition.step(following.step_name))
+            and self._steps + 1 < MAX_STEPS
+            and time.monotonic() - self._began < MAX_SECONDS
+            and not self._stopping()
+        )
+
+
+def _payloads(ending: Ending, *, held: bool) -> list[Payload]:
+    delivery, final = ending.delivery, ending.final
+    of = (delivery.workflow_class, delivery.workflow_id)
+    error_class = final.error.error_class if final.error else None
+    payloads: list[Payload] = [
+        emission.StepEnded(
+            *of, delivery.step_name, delivery.attempt, final.outcome, ending.seconds, error_class
+        )
+    ]
+    if ending.stalled:
+        payloads.append(emission.StallDetected(*of, delivery.step_name, ending.stalled))
+    if final.target is RunStatus.CANCELLED and (not held or final.outcome is not Outcome.CANCELLED):
+        payloads.append(emission.WorkflowCancelled(*of))
+    elif final.target is RunStatus.FINISHED and not held:
+        payloads.append(emission.WorkflowFinished(*of))
+    elif final.target is RunStatus.PAUSED and not held:
+        payloads.append(emission.WorkflowPaused(*of, error_class))
+    return payloads

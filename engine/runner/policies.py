@@ -1,0 +1,113 @@
+"""What a host's policies say about an error, its policy methods asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import TYPE_CHECKING
+
+from pgbus.engine.definition.policy import PolicyAction
+from pgbus.engine.definition.scope import Phase
+from pgbus.engine.definition.verbs import (
+    CancelRun,
+    FinishRun,
+    PauseRun,
+    ReattemptStep,
+    SkipStep,
+    StepVerb,
+    find_verb,
+)
+from pgbus.engine.runner.decide import Result, Ruling, limited, rule
+from pgbus.engine.runner.error_record import record_error
+from pgbus.engine.runner.finalize import Ending
+from pgbus.engine.states import Outcome
+from pgbus.engine.storage import runs
+
+if TYPE_CHECKING:
+    from pgbus.engine.definition.policy import Policy
+    from pgbus.engine.runner.attempt import Attempt
+    from pgbus.engine.runner.services import Services
+
+_log = logging.getLogger("pgbus.runner")
+
+
+def after_error(
+    services: Services, attempt: Attempt, error: BaseException, *, seconds: float | None = None
+) -> Ending:
+    """How an attempt ends whose guard or body raised."""
+    delivery, settings = attempt.delivery, services.settings
+    _log.warning(
+        "%s %s, attempt %d of run %s raised.",
+        delivery.workflow_class,
+        delivery.step_name,
+        delivery.attempt,
+        delivery.workflow_id,
+        exc_info=error,
+    )
+    recorded = record_error(error, backtrace_lines=settings.workflow_error_backtrace_lines)
+    decider = services.decider(delivery, attempt.definition, attempt.step)
+    output = attempt.storable_output()
+    ruling = _ruling(services, attempt, error)
+    if isinstance(ruling, FinishRun):
+        final = decider.after_result(Result(Outcome.FINISHED, output, ruling.reason))
+        final = dataclasses.replace(final, error=recorded)
+    else:
+        final = decider.after_error(recorded, ruling, output=output)
+    return Ending(delivery, attempt.definition, final, seconds)
+
+
+def _ruling(services: Services, attempt: Attempt, error: BaseException) -> Ruling | FinishRun:
+    delivery = attempt.delivery
+    try:
+        policy = attempt.definition.policy_for(attempt.step, error)
+        if policy is None:
+            return Ruling(PolicyAction.PAUSE)
+        reattempted, _ = services.database.persistently(
+            lambda connection: runs.reattempts(
+                connection, delivery.workflow_id, delivery.step_name, delivery.attempt
+            )
+        )
+        if policy.handler is None:
+            return rule(policy, reattempted=reattempted)
+        return _asked(attempt, policy, error, reattempted)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:
+        _log.exception(
+            "The policy for step %s of %s raised; run %s pauses with the original error.",
+            delivery.step_name,
+            delivery.workflow_class,
+            delivery.workflow_id,
+        )
+        return Ruling(PolicyAction.PAUSE, reason="the policy itself raised")
+
+
+def _asked(
+    attempt: Attempt, policy: Policy, error: BaseException, reattempted: int
+) -> Ruling | FinishRun:
+    """The verb that a policy method chose; without one the run pauses."""
+    assert policy.handler is not None  # noqa: S101 (the caller chose such a policy)
+    try:
+        with attempt.phase(Phase.POLICY) as (workflow, _session):
+            policy.handler(workflow, error)
+    except BaseException as raised:
+        verb = find_verb(raised)
+        if verb is None:
+            raise
+        if isinstance(verb, FinishRun):
+            return verb
+        return limited(policy, _ruling_of(verb), reattempted=reattempted)
+    return Ruling(PolicyAction.PAUSE)
+
+
+def _ruling_of(verb: StepVerb) -> Ruling:
+    match verb:
+        case ReattemptStep():
+            return Ruling(PolicyAction.REATTEMPT, verb.wait.total_seconds(), verb.reason)
+        case SkipStep():
+            return Ruling(PolicyAction.SKIP, reason=verb.reason)
+        case CancelRun():
+            return Ruling(PolicyAction.CANCEL, reason=verb.reason)
+        case PauseRun():
+            return Ruling(PolicyAction.PAUSE, reason=verb.reason)
+    raise TypeError(f"{verb!r} decides nothing about an error.")

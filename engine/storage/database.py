@@ -1,0 +1,223 @@
+"""Connections: the bus's own pool, and a host's transaction joined.
+
+Statements are constants with `:name` parameters and the placeholder `{schema}`;
+they run the same on a psycopg connection of our own and on a host's SQLAlchemy
+connection, whatever PostgreSQL driver that uses. JSON crosses as text both ways, so
+that numbers stay exact, and every parameter is cast in the statement, so that one
+statement is prepared once.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+import select
+import threading
+import weakref
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
+import sqlalchemy
+from sqlalchemy import event
+
+from pgbus.engine.errors import WrongDatabase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pgbus.engine.settings import Settings
+
+#: Identifies a database across connections: clones differ in name, clusters in start time.
+_IDENTITY = """
+SELECT current_database()::text,
+       to_regclass('{schema}.workflows')::oid::bigint,
+       extract(epoch FROM pg_postmaster_start_time())::text
+"""
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 5.0
+
+#: Nothing ever sets it: a wait on it is a sleep.
+_pausing = threading.Event()
+
+#: Connection exceptions, insufficient resources, operator intervention (a shutdown), system errors.
+_PASSING_CLASSES = frozenset({"08", "53", "57", "58"})
+#: A standby that was a primary, a serialization failure, a deadlock, a lock not had in time.
+_PASSING_STATES = frozenset({"25006", "40001", "40P01", "55P03"})
+
+_log = logging.getLogger("pgbus.storage")
+
+T = TypeVar("T")
+
+_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
+
+
+@functools.cache
+def _for_psycopg(statement: str, schema: str) -> str:
+    return _PARAMETER.sub(r"%(\1)s", statement.replace("{schema}", f'"{schema}"'))
+
+
+@functools.cache
+def _for_sqlalchemy(statement: str, schema: str) -> sqlalchemy.TextClause:
+    return sqlalchemy.text(statement.replace("{schema}", f'"{schema}"'))
+
+
+class Connection:
+    """A connection on which statements run: our own, or a host's with its transaction."""
+
+    __slots__ = ("_driver", "_schema")
+
+    def __init__(
+        self, driver: psycopg.Connection[Any] | sqlalchemy.Connection, schema: str
+    ) -> None:
+        self._driver = driver
+        self._schema = schema
+
+    def rows(self, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
+        """Runs the statement and returns all its rows ([] when it returns none)."""
+        if isinstance(self._driver, psycopg.Connection):
+            cursor = self._driver.execute(_for_psycopg(statement, self._schema), parameters)
+            return cursor.fetchall() if cursor.description is not None else []
+        result = self._driver.execute(_for_sqlalchemy(statement, self._schema), parameters)
+        return [tuple(row) for row in result] if result.returns_rows else []
+
+    def row(self, statement: str, **parameters: object) -> tuple[Any, ...] | None:
+        """Returns the first row, or None."""
+        rows = self.rows(statement, **parameters)
+        return rows[0] if rows else None
+
+
+class Database:
+    """The database that holds one bus: its own connections, and hosts' checked against it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.schema = settings.schema
+        self.engine = sqlalchemy.create_engine(
+            settings.database_url,
+            isolation_level="AUTOCOMMIT",
+            pool_size=settings.threads + 4,
+            max_overflow=settings.threads + 4,
+            pool_use_lifo=True,
+            connect_args={
+                "application_name": "pgbus",
+                "prepare_threshold": 5 if settings.prepared_statements else None,
+            },
+        )
+        event.listen(self.engine, "checkout", _refuse_dead_socket)
+        self._checked: weakref.WeakSet[sqlalchemy.Engine] = weakref.WeakSet()
+
+    @contextmanager
+    def autocommit(self) -> Iterator[Connection]:
+        """A connection on which each statement commits by itself."""
+        pooled = self.engine.raw_connection()
+        try:
+            driver = pooled.driver_connection
+            assert isinstance(driver, psycopg.Connection)  # noqa: S101 (our own engine's driver)
+            yield Connection(driver, self.schema)
+        finally:
+            if pooled.is_valid and pooled.driver_connection.closed:  # type: ignore[union-attr]
+                pooled.invalidate()
+            pooled.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A connection in a transaction that commits at the end, or rolls back on an error."""
+        with self.autocommit() as connection:
+            driver = connection._driver  # noqa: SLF001 (the two are one module's)
+            assert isinstance(driver, psycopg.Connection)  # noqa: S101 (from autocommit())
+            with driver.transaction():
+                yield connection
+
+    def persistently(self, work: Callable[[Connection], T]) -> T:
+        """Runs `work`, which must be safe to run again, until the database answers.
+
+        Waits out a restart, a failover and a deadlock, with a growing pause and one log line
+        per change of state; any other error passes.
+        """
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                with self.autocommit() as connection:
+                    result = work(connection)
+            except (psycopg.Error, sqlalchemy.exc.DBAPIError) as error:
+                if not is_passing(error):
+                    raise
+                if pause == _FIRST_PAUSE:
+                    _log.warning("PostgreSQL does not answer (%s); trying on.", error)
+                _pausing.wait(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            else:
+                if pause > _FIRST_PAUSE:
+                    _log.warning("PostgreSQL answers again.")
+                return result
+
+    def joined(self, session: Any) -> Connection:
+        """The connection of a host's session, in its transaction.
+
+        `session` is a SQLAlchemy Session, scoped_session or Connection. One that is bound
+        to another database raises `WrongDatabase`, before anything is written.
+        """
+        if isinstance(session, sqlalchemy.Connection):
+            host = session
+        elif callable(getattr(session, "connection", None)):
+            host = session.connection()
+        else:
+            raise WrongDatabase(
+                f"session= is a {type(session).__qualname__}; give a SQLAlchemy Session, "
+                "scoped_session or Connection."
+            )
+        if not isinstance(host, sqlalchemy.Connection):
+            raise WrongDatabase(
+                f"session= is a {type(session).__qualname__}, whose connection is not synchronous; "
+                "call inside run_sync() with the session it gives."
+            )
+        joined = Connection(host, self.schema)
+        if host.engine not in self._checked:
+            self._check(joined, host)
+            self._checked.add(host.engine)
+        return joined
+
+    def _check(self, joined: Connection, host: sqlalchemy.Connection) -> None:
+        where = host.engine.url.render_as_string(hide_password=True)
+        mine = self.engine.url.render_as_string(hide_password=True)
+        if host.dialect.name == "postgresql":
+            with self.autocommit() as own:
+                if joined.row(_IDENTITY) == own.row(_IDENTITY):
+                    return
+        raise WrongDatabase(
+            f"session= is bound to {where}, but this bus's tables are in {mine} (schema "
+            f"{self.schema}). Give a session of that database, or leave session= out: the run is "
+            "then started in a transaction of its own."
+        )
+
+    def close(self) -> None:
+        """Closes the pool's connections."""
+        self.engine.dispose()
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same statement may succeed later: the connection is gone, or a lock was unlucky."""
+    cause = getattr(error, "orig", None) or error
+    sqlstate = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+    if sqlstate is None:
+        return isinstance(cause, psycopg.OperationalError)
+    return sqlstate[:2] in _PASSING_CLASSES or sqlstate in _PASSING_STATES
+
+
+def _refuse_dead_socket(driver: psycopg.Connection[Any], _record: object, _proxy: object) -> None:
+    """Lets the pool replace a connection that the server closed while it was idle.
+
+    Nothing is due to arrive on an idle connection, so a readable socket means the
+    server said goodbye (a restart, a failover, a terminated backend). Found before use,
+    the statement can safely go to a fresh connection; lost in flight it could not.
+    """
+    if driver.closed or _readable(driver.fileno()):
+        raise sqlalchemy.exc.DisconnectionError
+
+
+def _readable(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))

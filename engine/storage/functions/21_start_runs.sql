@@ -1,0 +1,63 @@
+-- Starts many runs of one class in a handful of statements; returns the ids of those that started.
+-- A subject with an ongoing run (or one that comes twice) is left out. Rows go in by subject, so that
+-- two callers with the same subjects wait for each other instead of deadlocking.
+CREATE FUNCTION {schema}.start_runs(
+    p_workflow_ids uuid[], p_workflow_class text, p_digest text,
+    p_subject_types text[], p_subject_ids text[], p_arguments text[],
+    p_step_name text, p_queue text, p_wait double precision, p_not_before timestamptz,
+    p_actor text, p_reason text)
+RETURNS TABLE (workflow_id uuid, created_at timestamptz, step_id bigint) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_at timestamptz := greatest(v_now + make_interval(secs => p_wait), p_not_before);
+    v_sent boolean := v_at <= v_now + interval '1 minute';
+    v_started uuid[];
+    v_message_ids bigint[];
+BEGIN
+    WITH inserted AS (
+        INSERT INTO {schema}.workflows
+            (workflow_id, workflow_class, definition_digest, status, subject_type, subject_id, arguments,
+             current_step, step_id, created_at, updated_at)
+        SELECT n.workflow_id, p_workflow_class, p_digest, 'ready', n.subject_type, n.subject_id,
+               n.arguments::jsonb, p_step_name, nextval('{schema}.workflow_steps_step_id_seq'), v_now, v_now
+          FROM unnest(p_workflow_ids, p_subject_types, p_subject_ids, p_arguments)
+               AS n (workflow_id, subject_type, subject_id, arguments)
+         ORDER BY n.subject_type, n.subject_id
+        ON CONFLICT DO NOTHING
+        RETURNING workflow_id)
+    SELECT array_agg(i.workflow_id) INTO v_started FROM inserted i;
+    IF v_started IS NULL THEN
+        RETURN;
+    END IF;
+    IF v_sent THEN
+        SELECT array_agg(m) INTO v_message_ids
+          FROM pgmq.send_batch(p_queue, ARRAY(SELECT jsonb_build_object('workflow_id', id)
+                                                FROM unnest(v_started) AS id), NULL::jsonb[], v_at) AS m;
+        PERFORM pg_notify('{channel}', p_queue || ' ' || extract(epoch FROM v_at));
+    END IF;
+    INSERT INTO {schema}.workflow_steps
+        (step_id, workflow_id, step_name, attempt, status, queue, created_at, scheduled_at, send_at)
+    SELECT w.step_id, w.workflow_id, p_step_name, 1, 'scheduled', p_queue, v_now, v_at,
+           CASE WHEN NOT v_sent THEN v_at END
+      FROM {schema}.workflows w WHERE w.workflow_id = ANY (v_started);
+    IF v_sent THEN
+        -- Which message is whose is read back: send_batch promises no order.
+        EXECUTE format('UPDATE {schema}.workflow_steps s SET message_id = q.msg_id
+                          FROM pgmq.%I q
+                         WHERE q.msg_id = ANY ($1) AND s.workflow_id = (q.message ->> ''workflow_id'')::uuid
+                           AND s.attempt = 1 AND s.step_name = $2',
+                       pgmq.format_table_name(p_queue, 'q'))
+          USING v_message_ids, p_step_name;
+    END IF;
+    INSERT INTO {schema}.workflow_events
+        (workflow_id, event, step_name, attempt, actor, reason, from_status, to_status, created_at)
+    SELECT id, e.event, e.step_name, e.attempt, p_actor, e.reason, e.from_status, 'ready', v_now
+      FROM unnest(v_started) AS id,
+           (VALUES (1, 'started', NULL, NULL, p_reason, NULL),
+                   (2, 'step_scheduled', p_step_name, 1, NULL, 'ready'))
+               AS e (n, event, step_name, attempt, reason, from_status)
+     ORDER BY id, e.n;
+    RETURN QUERY SELECT w.workflow_id, w.created_at, w.step_id FROM {schema}.workflows w
+                  WHERE w.workflow_id = ANY (v_started);
+END $$;

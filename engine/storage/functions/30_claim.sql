@@ -1,0 +1,66 @@
+-- Claims the attempt that a delivered step message stands for, and says what it found:
+--   claimed   the attempt is in progress now, by this message
+--   guarded   its class or step is not in p_unguarded: claim it in a transaction that asks the guards
+--   locked    another transaction holds the run (only without p_wait): nothing was looked at
+--   crashed   this very message claimed the attempt before: its worker died
+--   gone      there is nothing to do for this message; it was deleted
+-- The attempt is found from the run's row, because one message follows a run through its steps.
+-- Lock order: the message (by the read that delivered it), the run, the attempt.
+CREATE FUNCTION {schema}.claim(
+    p_workflow_id uuid, p_queue text, p_message_id bigint, p_wait boolean, p_unguarded text[],
+    p_worker text, p_revision text)
+RETURNS TABLE (
+    verdict text, workflow_class text, definition_digest text, status text,
+    subject_type text, subject_id text, arguments text, step_id bigint, step_name text, attempt integer,
+    queue text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    r {schema}.workflows;
+    s {schema}.workflow_steps;
+    v_now timestamptz;
+    v_verdict text := 'gone';
+BEGIN
+    IF p_wait THEN
+        SELECT * INTO r FROM {schema}.lock_run(p_workflow_id);
+    ELSE
+        SELECT * INTO r FROM {schema}.workflows w WHERE w.workflow_id = p_workflow_id FOR UPDATE SKIP LOCKED;
+        IF NOT FOUND AND EXISTS (SELECT FROM {schema}.workflows w WHERE w.workflow_id = p_workflow_id) THEN
+            RETURN QUERY SELECT 'locked', NULL, NULL, NULL, NULL, NULL, NULL,
+                                NULL::bigint, NULL, NULL::integer, NULL;
+            RETURN;
+        END IF;
+    END IF;
+    SELECT * INTO s FROM {schema}.workflow_steps x WHERE x.step_id = r.step_id;
+    v_now := clock_timestamp();
+    IF r.status = 'ready' AND s.status = 'scheduled' THEN
+        IF s.scheduled_at > v_now THEN
+            IF s.message_id = p_message_id AND s.queue = p_queue THEN
+                PERFORM pgmq.set_vt(p_queue, p_message_id, s.scheduled_at);
+                RETURN;
+            END IF;
+        ELSIF p_unguarded IS NOT NULL AND r.workflow_class || '#' || s.step_name <> ALL (p_unguarded) THEN
+            v_verdict := 'guarded';
+        ELSE
+            v_verdict := 'claimed';
+            UPDATE {schema}.workflows w SET status = 'performing', updated_at = v_now
+             WHERE w.workflow_id = p_workflow_id;
+            UPDATE {schema}.workflow_steps x
+               SET status = 'in_progress', started_at = v_now, worker = p_worker, revision = p_revision,
+                   queue = p_queue, message_id = p_message_id
+             WHERE x.step_id = s.step_id;
+            INSERT INTO {schema}.workflow_events
+                (workflow_id, event, step_name, attempt, actor, from_status, to_status, created_at)
+            VALUES (p_workflow_id, 'step_started', s.step_name, s.attempt, 'system', 'ready', 'performing', v_now);
+        END IF;
+    ELSIF s.status = 'in_progress' AND s.message_id = p_message_id AND s.queue = p_queue
+          AND r.status IN ('performing', 'paused') THEN
+        v_verdict := 'crashed';
+    END IF;
+    IF v_verdict = 'gone' THEN
+        PERFORM pgmq.delete(p_queue, p_message_id);
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT v_verdict, r.workflow_class, r.definition_digest, r.status, r.subject_type, r.subject_id,
+                        r.arguments::text, s.step_id, s.step_name, s.attempt, p_queue;
+END $$;

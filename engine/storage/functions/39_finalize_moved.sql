@@ -1,0 +1,66 @@
+-- The rare half of finalize(): the run is not performing this attempt any more.
+--   held        it was paused: the attempt ends, what follows waits in `held` for resume
+--   applied     it was paused, and nothing is to be held (the body cancelled its run); or this very
+--   continued   outcome was applied before, by a call whose answer was lost with its connection
+--   late        the attempt was stalled or cancelled: only that is recorded
+CREATE FUNCTION {schema}.finalize_moved(
+    p_workflow_id uuid, p_step_id bigint, p_queue text, p_message_id bigint, p_target text,
+    p_attempt_status text, p_outcome text, p_output jsonb,
+    p_error_class text, p_error_message text, p_error jsonb, p_reattempted_by text, p_held jsonb, p_worker text,
+    p_events text[], p_reasons text[], p_details jsonb[])
+RETURNS TABLE (verdict text, status text, step_id bigint, attempt integer, due_in double precision)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_target text;
+    r {schema}.workflows;
+    s {schema}.workflow_steps;
+    n {schema}.workflow_steps;
+BEGIN
+    SELECT * INTO r FROM {schema}.workflows w WHERE w.workflow_id = p_workflow_id FOR UPDATE;
+    SELECT * INTO s FROM {schema}.workflow_steps x WHERE x.step_id = p_step_id;
+    IF r.status = 'paused' AND r.step_id = p_step_id AND s.status = 'in_progress' THEN
+        v_target := CASE WHEN p_held IS NULL THEN p_target ELSE 'paused' END;
+        UPDATE {schema}.workflow_steps x
+           SET status = p_attempt_status, outcome = p_outcome, finished_at = v_now, output = p_output,
+               error_class = p_error_class, error_message = p_error_message, error = p_error,
+               reattempted_by = p_reattempted_by, held = p_held
+         WHERE x.step_id = p_step_id;
+        UPDATE {schema}.workflows w
+           SET status = v_target, updated_at = v_now,
+               ended_at = CASE WHEN v_target IN ('finished', 'cancelled') THEN v_now END,
+               paused_at = CASE WHEN v_target = 'paused' THEN w.paused_at END
+         WHERE w.workflow_id = p_workflow_id;
+        INSERT INTO {schema}.workflow_events
+            (workflow_id, event, step_name, attempt, actor, reason, from_status, to_status, details, created_at)
+        SELECT p_workflow_id, e.event, s.step_name, s.attempt, 'system', e.reason, 'paused',
+               CASE WHEN e.n = cardinality(p_events) THEN v_target ELSE 'paused' END, e.details, v_now
+          FROM unnest(p_events, p_reasons, p_details) WITH ORDINALITY AS e (event, reason, details, n)
+         WHERE e.event NOT IN ('step_scheduled', 'step_started')
+           AND (p_held IS NULL OR e.event NOT IN ('paused', 'finished', 'cancelled'));
+        PERFORM pgmq.delete(p_queue, p_message_id);
+        RETURN QUERY SELECT CASE WHEN p_held IS NULL THEN 'applied' ELSE 'held' END, v_target,
+                            NULL::bigint, NULL::integer, NULL::double precision;
+        RETURN;
+    END IF;
+    SELECT * INTO n FROM {schema}.workflow_steps x WHERE x.step_id = r.step_id;
+    IF n.step_id <> p_step_id AND n.status = 'in_progress'
+       AND n.message_id = p_message_id AND n.queue = p_queue AND n.worker = p_worker THEN
+        RETURN QUERY SELECT 'continued', r.status, n.step_id, n.attempt, 0::double precision;
+        RETURN;
+    END IF;
+    IF s.status = p_attempt_status AND s.outcome = p_outcome AND s.worker = p_worker
+       AND s.error_class IS NOT DISTINCT FROM p_error_class THEN
+        RETURN QUERY SELECT 'applied', r.status, NULL::bigint, NULL::integer, NULL::double precision;
+        RETURN;
+    END IF;
+    IF r.workflow_id IS NOT NULL AND p_events[1] <> 'stall_detected' THEN
+        INSERT INTO {schema}.workflow_events
+            (workflow_id, event, step_name, attempt, actor, from_status, to_status, details, created_at)
+        VALUES (p_workflow_id, 'late_completion_ignored', s.step_name, s.attempt, 'system', r.status, r.status,
+                jsonb_build_object('outcome', p_outcome), v_now);
+    END IF;
+    PERFORM pgmq.delete(p_queue, p_message_id);
+    RETURN QUERY SELECT 'late', r.status, NULL::bigint, NULL::integer, NULL::double precision;
+END $$;

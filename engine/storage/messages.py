@@ -1,0 +1,68 @@
+"""Queues and messages, through PGMQ's functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from pgbus.engine.storage.database import Connection
+
+_QUEUES = "SELECT queue_name FROM pgmq.meta"
+
+_CREATE = "SELECT pgmq.create(CAST(:queue AS text))"
+
+#: Sends a message for the later of `wait` seconds from now and `not_before`, and wakes workers for it.
+_SEND = """
+SELECT {schema}.send_job(CAST(:queue AS text), CAST(:body AS jsonb), CAST(:wait AS double precision),
+                         CAST(:not_before AS timestamptz))
+"""
+
+#: Moves the messages' visibility to `seconds` from now; a message that is gone stays gone.
+_KEEP_INVISIBLE = """
+SELECT msg_id FROM pgmq.set_vt(CAST(:queue AS text), CAST(:message_ids AS bigint[]), CAST(:seconds AS integer))
+"""
+
+_SET_VISIBLE_IN = """
+SELECT msg_id FROM pgmq.set_vt(CAST(:queue AS text), CAST(:message_id AS bigint),
+    clock_timestamp() + make_interval(secs => CAST(:seconds AS double precision)))
+"""
+
+_ARCHIVE = "SELECT pgmq.archive(CAST(:queue AS text), CAST(:message_id AS bigint))"
+
+
+def queues(connection: Connection) -> set[str]:
+    """The physical names of all queues."""
+    return {row[0] for row in connection.rows(_QUEUES)}
+
+
+def create_queue(connection: Connection, queue: str) -> None:
+    """Creates the queue unless it exists."""
+    connection.rows(_CREATE, queue=queue)
+
+
+def send(
+    connection: Connection, queue: str, body: str, *, wait: float, not_before: datetime | None
+) -> int:
+    """Sends a message of JSON text; returns its id."""
+    row = connection.row(_SEND, queue=queue, body=body, wait=wait, not_before=not_before)
+    return int(row[0]) if row else 0
+
+
+def keep_invisible(
+    connection: Connection, queue: str, message_ids: Sequence[int], seconds: int
+) -> None:
+    """Keeps messages that are being worked on from being delivered again."""
+    connection.rows(_KEEP_INVISIBLE, queue=queue, message_ids=list(message_ids), seconds=seconds)
+
+
+def set_visible_in(connection: Connection, queue: str, message_id: int, seconds: float) -> None:
+    """Lets a message be delivered again in this many seconds."""
+    connection.rows(_SET_VISIBLE_IN, queue=queue, message_id=message_id, seconds=seconds)
+
+
+def archive(connection: Connection, queue: str, message_id: int) -> None:
+    """Moves a message that has been worked off to its queue's archive."""
+    connection.rows(_ARCHIVE, queue=queue, message_id=message_id)

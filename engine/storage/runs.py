@@ -1,0 +1,301 @@
+"""Runs, attempts and events as rows, and how they are read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import sqlalchemy.exc
+
+from pgbus.engine import codec
+from pgbus.engine.errors import RunLocked, RunNotFound
+from pgbus.engine.states import AttemptStatus, Event, Outcome, RunStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from pgbus.engine.storage.database import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One row of `workflows`."""
+
+    workflow_id: str
+    workflow_class: str
+    definition_digest: str
+    status: RunStatus
+    subject_type: str | None
+    subject_id: str | None
+    encoded_arguments: str
+    idempotency_key: str | None
+    current_step: str
+    step_id: int
+    rerun_of: str | None
+    created_at: datetime
+    updated_at: datetime
+    paused_at: datetime | None
+    ended_at: datetime | None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the run was started with; subjects in it are references."""
+        return dict(codec.decode(self.encoded_arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """One row of `workflow_steps`: one attempt of a step.
+
+    Times are aware; `scheduled_at` is when it was due, `started_at` when a worker claimed it.
+    """
+
+    step_id: int
+    workflow_id: str
+    step_name: str
+    attempt: int
+    status: AttemptStatus
+    outcome: Outcome | None
+    queue: str
+    message_id: int | None
+    created_at: datetime
+    scheduled_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker: str | None
+    revision: str | None
+    encoded_output: str | None
+    error_class: str | None
+    error_message: str | None
+    encoded_error: str | None
+    reattempted_by: str | None
+    encoded_held: str | None
+
+    @property
+    def output(self) -> dict[str, Any] | None:
+        """What the body output; None when nothing."""
+        return None if self.encoded_output is None else codec.decode(self.encoded_output)
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        """The error's `backtrace` (lines) and `causes` (class, message, backtrace); None for none."""
+        return None if self.encoded_error is None else json.loads(self.encoded_error)
+
+    @property
+    def held(self) -> dict[str, Any] | None:
+        """What resume applies first: `move`, and its `wait` and `reason` if any."""
+        return None if self.encoded_held is None else json.loads(self.encoded_held)
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One entry of a run's audit trail."""
+
+    event_id: int
+    event: Event
+    step_name: str | None
+    attempt: int | None
+    actor: str
+    reason: str | None
+    from_status: RunStatus | None
+    to_status: RunStatus
+    encoded_details: str | None
+    created_at: datetime
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What else the event tells; {} when nothing."""
+        return {} if self.encoded_details is None else json.loads(self.encoded_details)
+
+
+RUN_COLUMNS = """
+w.workflow_id::text, w.workflow_class, w.definition_digest, w.status, w.subject_type, w.subject_id,
+w.arguments::text, w.idempotency_key, w.current_step, w.step_id, w.rerun_of::text,
+w.created_at, w.updated_at, w.paused_at, w.ended_at
+"""
+
+_ATTEMPT_COLUMNS = """
+s.step_id, s.workflow_id::text, s.step_name, s.attempt, s.status, s.outcome, s.queue, s.message_id,
+s.created_at, s.scheduled_at, s.started_at, s.finished_at, s.worker, s.revision, s.output::text,
+s.error_class, s.error_message, s.error::text, s.reattempted_by, s.held::text
+"""
+
+_FIND = f"SELECT {RUN_COLUMNS} FROM {{schema}}.workflows w WHERE w.workflow_id = CAST(:id AS uuid)"
+
+_LOCK = f"SELECT {RUN_COLUMNS} FROM {{schema}}.lock_run(CAST(:id AS uuid)) w"
+
+_ONGOING_OF_SUBJECT = f"""
+SELECT {RUN_COLUMNS} FROM {{schema}}.workflows w
+ WHERE w.workflow_class = :workflow_class AND w.ended_at IS NULL
+   AND w.subject_type = :subject_type AND w.subject_id = :subject_id
+"""
+
+_RERUNS = """
+SELECT workflow_id::text FROM {schema}.workflows WHERE rerun_of = CAST(:id AS uuid) ORDER BY workflow_id
+"""
+
+_NEWEST_ATTEMPT = f"""
+SELECT {_ATTEMPT_COLUMNS} FROM {{schema}}.workflow_steps s WHERE s.step_id = CAST(:step_id AS bigint)
+"""
+
+_ATTEMPTS = f"""
+SELECT {_ATTEMPT_COLUMNS} FROM {{schema}}.workflow_steps s
+ WHERE s.workflow_id = CAST(:id AS uuid) ORDER BY s.step_id
+"""
+
+_EVENTS = """
+SELECT event_id, event, step_name, attempt, actor, reason, from_status, to_status, details::text, created_at
+  FROM {schema}.workflow_events WHERE workflow_id = CAST(:id AS uuid) ORDER BY event_id
+"""
+
+#: Each step's latest completed output.
+_OUTPUTS = """
+SELECT DISTINCT ON (step_name) step_name, output::text
+  FROM {schema}.workflow_steps
+ WHERE workflow_id = CAST(:id AS uuid) AND status = 'completed' AND output IS NOT NULL
+ ORDER BY step_name, attempt DESC
+"""
+
+#: How often in a row, up to this attempt, policies and stalls reattempted the step. The body's own
+#: reattempts neither count nor break the row; any attempt that was not reattempted breaks it.
+_REATTEMPTS = """
+SELECT count(*) FILTER (WHERE reattempted_by = 'policy'), count(*) FILTER (WHERE reattempted_by = 'stall')
+  FROM {schema}.workflow_steps
+ WHERE workflow_id = CAST(:id AS uuid) AND step_name = :step_name AND attempt < CAST(:attempt AS integer)
+   AND attempt > coalesce((SELECT max(attempt) FROM {schema}.workflow_steps
+                            WHERE workflow_id = CAST(:id AS uuid) AND step_name = :step_name
+                              AND attempt < CAST(:attempt AS integer) AND reattempted_by IS NULL), 0)
+"""
+
+_IN_PROGRESS = """
+SELECT 1 FROM {schema}.workflow_steps WHERE step_id = CAST(:step_id AS bigint) AND status = 'in_progress'
+"""
+
+_ON_STEPS = """
+SELECT current_step, count(*) FROM {schema}.workflows
+ WHERE ended_at IS NULL AND workflow_class = :workflow_class AND current_step = ANY (CAST(:steps AS text[]))
+ GROUP BY current_step
+"""
+
+
+def run_from(row: tuple[Any, ...]) -> RunRow:
+    """Turns a row of RUN_COLUMNS into a RunRow."""
+    values = list(row)
+    values[3] = RunStatus(values[3])
+    return RunRow(*values)
+
+
+def _attempt_from(row: tuple[Any, ...]) -> AttemptRow:
+    values = list(row)
+    values[4] = AttemptStatus(values[4])
+    values[5] = Outcome(values[5]) if values[5] else None
+    return AttemptRow(*values)
+
+
+def find(connection: Connection, workflow_id: str) -> RunRow | None:
+    """The run, or None."""
+    row = connection.row(_FIND, id=workflow_id)
+    return run_from(row) if row else None
+
+
+def ongoing_of_subject(
+    connection: Connection, workflow_class: str, subject_type: str, subject_id: str
+) -> RunRow | None:
+    """The subject's ongoing run of exactly this class, or None."""
+    row = connection.row(
+        _ONGOING_OF_SUBJECT,
+        workflow_class=workflow_class,
+        subject_type=subject_type,
+        subject_id=subject_id,
+    )
+    return run_from(row) if row else None
+
+
+def newest_attempt(connection: Connection, run: RunRow) -> AttemptRow:
+    """The attempt that decides what the run is on."""
+    row = connection.row(_NEWEST_ATTEMPT, step_id=run.step_id)
+    if row is None:
+        raise RunNotFound(f"Run {run.workflow_id} has no attempt {run.step_id}.")
+    return _attempt_from(row)
+
+
+def lock(connection: Connection, workflow_id: str) -> tuple[RunRow, AttemptRow]:
+    """The run, its row locked until the transaction ends, and its newest attempt.
+
+    Raises `RunNotFound`, and `RunLocked` when another transaction keeps the lock.
+    """
+    try:
+        row = connection.row(_LOCK, id=workflow_id)
+    except (psycopg.errors.LockNotAvailable, sqlalchemy.exc.OperationalError) as error:
+        if not is_lock_timeout(error):
+            raise
+        raise RunLocked(
+            f"Run {workflow_id} has been locked by another transaction for ten seconds. "
+            "Try again when that transaction (often a host's, left open) has ended."
+        ) from error
+    if row is None:
+        raise RunNotFound(f"There is no run {workflow_id}.")
+    run = run_from(row)
+    return run, newest_attempt(connection, run)
+
+
+def is_lock_timeout(error: BaseException) -> bool:
+    """Whether a lock was not had in time, told by SQLSTATE on any driver."""
+    cause = getattr(error, "orig", None) or error
+    return "55P03" in (getattr(cause, "sqlstate", None), getattr(cause, "pgcode", None))
+
+
+def attempts(connection: Connection, workflow_id: str) -> list[AttemptRow]:
+    """All attempts of a run, oldest first."""
+    return [_attempt_from(row) for row in connection.rows(_ATTEMPTS, id=workflow_id)]
+
+
+def events(connection: Connection, workflow_id: str) -> list[EventRow]:
+    """A run's audit trail, oldest first."""
+    return [_event_from(row) for row in connection.rows(_EVENTS, id=workflow_id)]
+
+
+def _event_from(row: tuple[Any, ...]) -> EventRow:
+    values = list(row)
+    values[1] = Event(values[1])
+    values[6] = RunStatus(values[6]) if values[6] else None
+    values[7] = RunStatus(values[7])
+    return EventRow(*values)
+
+
+def outputs(connection: Connection, workflow_id: str) -> dict[str, str]:
+    """The encoded output of each step's latest completed attempt that has one."""
+    return dict(_pairs(connection.rows(_OUTPUTS, id=workflow_id)))
+
+
+def reruns(connection: Connection, workflow_id: str) -> list[str]:
+    """The ids of the runs that were started as re-runs of this one."""
+    return [row[0] for row in connection.rows(_RERUNS, id=workflow_id)]
+
+
+def reattempts(
+    connection: Connection, workflow_id: str, step_name: str, attempt: int
+) -> tuple[int, int]:
+    """How many attempts in a row, just before this one, policies and stalls reattempted."""
+    row = connection.row(_REATTEMPTS, id=workflow_id, step_name=step_name, attempt=attempt)
+    return (row[0], row[1]) if row else (0, 0)
+
+
+def in_progress(connection: Connection, step_id: int) -> bool:
+    """Whether the attempt still is its body's."""
+    return connection.row(_IN_PROGRESS, step_id=step_id) is not None
+
+
+def ongoing_on_steps(
+    connection: Connection, workflow_class: str, steps: Iterable[str]
+) -> dict[str, int]:
+    """How many ongoing runs of the class are on each of these steps (absent: none)."""
+    rows = connection.rows(_ON_STEPS, workflow_class=workflow_class, steps=list(steps))
+    return dict(_pairs(rows))
+
+
+def _pairs(rows: list[tuple[Any, ...]]) -> Iterable[tuple[Any, Any]]:
+    return ((row[0], row[1]) for row in rows)

@@ -1,0 +1,191 @@
+"""The tables of the pgbus schema.
+
+No index or predicate names a column that changes while a run moves through its
+steps (`status`, `step_id`, `current_step`), so those updates stay HOT: nothing is
+added to any index. `ended_at` stands in for "is ongoing", `send_at` for "waits for
+the timer". There are no foreign keys: children are written with their run's row
+locked, deleted before it, and the check would cost a tenth of a step.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from pgbus.engine.states import AttemptStatus, RunStatus
+
+_ROOM_FOR_UPDATES = {"fillfactor": 80}
+
+
+def _one_of(column: str, values: type[RunStatus | AttemptStatus]) -> CheckConstraint:
+    names = ", ".join(f"'{value}'" for value in values)
+    return CheckConstraint(f"{column} IN ({names})", name=f"{column}_known")
+
+
+def _moment(name: str, *, nullable: bool = True) -> Column[object]:
+    return Column(name, DateTime(timezone=True), nullable=nullable)
+
+
+def metadata(schema: str) -> MetaData:
+    """The tables, in the schema of this name."""
+    tables = MetaData(
+        schema=schema,
+        naming_convention={
+            "pk": "%(table_name)s_pkey",
+            "ck": "%(table_name)s_%(constraint_name)s",
+        },
+    )
+    _workflows(tables)
+    _workflow_steps(tables)
+    _workflow_events(tables)
+    _workflow_definitions(tables)
+    _failed_jobs(tables)
+    _processes(tables)
+    return tables
+
+
+def _workflows(tables: MetaData) -> None:
+    Table(
+        "workflows",
+        tables,
+        Column("workflow_id", Uuid, primary_key=True),
+        Column("workflow_class", Text, nullable=False),
+        Column("definition_digest", Text, nullable=False),
+        Column("status", Text, nullable=False),
+        Column("subject_type", Text),
+        Column("subject_id", Text),
+        Column("arguments", JSONB, nullable=False),
+        Column("idempotency_key", Text),
+        Column("current_step", Text, nullable=False),
+        Column("step_id", BigInteger, nullable=False),
+        Column("rerun_of", Uuid),
+        _moment("created_at", nullable=False),
+        _moment("updated_at", nullable=False),
+        _moment("paused_at"),
+        _moment("ended_at"),
+        _one_of("status", RunStatus),
+        Index(
+            "workflows_ongoing_subject_key",
+            "workflow_class",
+            "subject_type",
+            "subject_id",
+            unique=True,
+            postgresql_where=text("ended_at IS NULL AND subject_id IS NOT NULL"),
+        ),
+        Index(
+            "workflows_idempotency_key",
+            "workflow_class",
+            "idempotency_key",
+            unique=True,
+            postgresql_where=text("idempotency_key IS NOT NULL"),
+        ),
+        Index("workflows_ongoing", "workflow_id", postgresql_where=text("ended_at IS NULL")),
+        Index("workflows_rerun_of", "rerun_of", postgresql_where=text("rerun_of IS NOT NULL")),
+        postgresql_with=_ROOM_FOR_UPDATES,
+    )
+
+
+def _workflow_steps(tables: MetaData) -> None:
+    Table(
+        "workflow_steps",
+        tables,
+        Column("step_id", BigInteger, Identity(always=False), primary_key=True),
+        Column("workflow_id", Uuid, nullable=False),
+        Column("step_name", Text, nullable=False),
+        Column("attempt", Integer, nullable=False),
+        Column("status", Text, nullable=False),
+        Column("outcome", Text),
+        Column("queue", Text, nullable=False),
+        Column("message_id", BigInteger),
+        _moment("created_at", nullable=False),
+        _moment("scheduled_at", nullable=False),
+        _moment("send_at"),
+        _moment("started_at"),
+        _moment("finished_at"),
+        Column("worker", Text),
+        Column("revision", Text),
+        Column("output", JSONB),
+        Column("error_class", Text),
+        Column("error_message", Text),
+        Column("error", JSONB),
+        Column("reattempted_by", Text),
+        Column("held", JSONB),
+        _one_of("status", AttemptStatus),
+        Index("workflow_steps_attempt_key", "workflow_id", "step_name", "attempt", unique=True),
+        Index("workflow_steps_send_at", "send_at", postgresql_where=text("send_at IS NOT NULL")),
+        postgresql_with=_ROOM_FOR_UPDATES,
+    )
+
+
+def _workflow_events(tables: MetaData) -> None:
+    Table(
+        "workflow_events",
+        tables,
+        Column("workflow_id", Uuid, nullable=False),
+        Column("event_id", BigInteger, Identity(always=False), nullable=False),
+        Column("event", Text, nullable=False),
+        Column("step_name", Text),
+        Column("attempt", Integer),
+        Column("actor", Text, nullable=False),
+        Column("reason", Text),
+        Column("from_status", Text),
+        Column("to_status", Text, nullable=False),
+        Column("details", JSONB),
+        _moment("created_at", nullable=False),
+        PrimaryKeyConstraint("workflow_id", "event_id"),
+    )
+
+
+def _workflow_definitions(tables: MetaData) -> None:
+    Table(
+        "workflow_definitions",
+        tables,
+        Column("workflow_class", Text, primary_key=True),
+        Column("digest", Text, primary_key=True),
+        Column("steps", JSONB, nullable=False),
+        _moment("created_at", nullable=False),
+    )
+
+
+def _failed_jobs(tables: MetaData) -> None:
+    Table(
+        "failed_jobs",
+        tables,
+        Column("queue", Text, primary_key=True),
+        Column("message_id", BigInteger, primary_key=True, autoincrement=False),
+        Column("job", Text, nullable=False),
+        Column("read_count", Integer, nullable=False),
+        Column("error_class", Text, nullable=False),
+        Column("error_message", Text, nullable=False),
+        Column("error", JSONB),
+        _moment("failed_at", nullable=False),
+    )
+
+
+def _processes(tables: MetaData) -> None:
+    Table(
+        "processes",
+        tables,
+        Column("process_id", Uuid, primary_key=True),
+        Column("kind", Text, nullable=False),
+        Column("host", Text, nullable=False),
+        Column("pid", Integer, nullable=False),
+        Column("revision", Text),
+        Column("details", JSONB, nullable=False),
+        _moment("started_at", nullable=False),
+        _moment("heartbeat_at", nullable=False),
+    )
