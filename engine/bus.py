@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pgbus.engine import active
 from pgbus.engine.definition import registry
-from pgbus.engine.definition.start import StartOptions
 from pgbus.engine.definition.workflow import Workflow
 from pgbus.engine.errors import SchemaOutdated
+from pgbus.engine.jobs import enqueue
+from pgbus.engine.jobs import registry as jobs
 from pgbus.engine.runner import start
 from pgbus.engine.runner.event_loop import EventLoop
 from pgbus.engine.runner.host import Host
@@ -21,10 +21,14 @@ from pgbus.engine.storage import definitions, messages, revision, runs
 from pgbus.engine.storage.database import Database
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from pgbus.engine.definition.definition import Definition
+    from pgbus.engine.definition.start import StartOptions
     from pgbus.engine.errors import AlreadyRunning
+    from pgbus.engine.jobs.job import EnqueueOptions
+    from pgbus.engine.processes.background import Background
     from pgbus.engine.storage.runs import RunRow
 
 S = TypeVar("S")
@@ -91,6 +95,15 @@ class Pgbus:
 
         migrate.migrate(self.services.database.engine, self.settings.schema)
 
+    def run_in_background(self) -> Background:
+        """Starts a worker and a dispatcher in this process; returns what stops them.
+
+        For development and small sites: `pgbus start` gives them processes of their own.
+        """
+        from pgbus.engine.processes.background import Background  # noqa: PLC0415 (above this layer)
+
+        return Background(self)
+
     def close(self) -> None:
         """Closes its connections; the process forgets this bus."""
         active.remove_bus(self)
@@ -110,6 +123,12 @@ class Pgbus:
     ) -> list[Run | AlreadyRunning]:
         """Starts many runs as their options say."""
         return start.start_many(self.services, options, items)
+
+    def enqueue_job(
+        self, options: EnqueueOptions[...], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> int:
+        """Sends the message of a job's call as its options say; returns its id."""
+        return enqueue.enqueue(self.services, options, args, kwargs)
 
     def find_run(self, workflow_class: type[Workflow[Any]], workflow_id: str) -> Run | None:
         """Returns the run when it is of this class or a subclass; of any class for Workflow."""
@@ -155,6 +174,16 @@ class Pgbus:
                 f"The schema {self.settings.schema} is not the one this pgbus needs: run "
                 "`pgbus migrate` (`pgbus migrate --check` says what is missing)."
             )
+
+    def known_queues(self) -> set[str]:
+        """The logical queues that the loaded classes and jobs name."""
+        steps = {
+            step.queue
+            for definition in registry.definitions()
+            for step in definition.steps
+            if step.queue
+        }
+        return {self.settings.workflow_queue, *steps, *jobs.queues()}
 
     def ensure_queues(self, queues: Iterable[str]) -> None:
         """Creates those physical queues that do not exist."""

@@ -70,7 +70,7 @@ def decode(text: str, *, load: Callable[[SubjectReference], object] | None = Non
         raise refusal.as_error("document") from refusal.__cause__
 
 
-class _Refusal(Exception):  # noqa: N818 # becomes a PayloadError once its path is known
+class _Refusal(Exception):
     """A value that cannot be stored, and the steps to it, innermost first."""
 
     def __init__(self, problem: str) -> None:

@@ -123,7 +123,7 @@ class StepStalled(PgbusError):
 
 
 class AttemptLost(PgbusError):
-    """This body's attempt was stalled or cancelled; what it does no longer counts."""
+    """The body's attempt was stalled or cancelled; what it does no longer counts."""
 
 
 class UnknownJob(PgbusError):

@@ -130,7 +130,7 @@ def emit(*payloads: Payload) -> None:
         for receiver in _SIGNALS[type(payload)].receivers_for(payload):
             try:
                 receiver(payload)
-            except Exception:
+            except Exception:  # noqa: BLE001 (a subscriber is the host's; it cannot undo what happened)
                 _log.exception(
                     "A subscriber to %s raised; the event stands.", type(payload).__name__
                 )

@@ -127,13 +127,15 @@ class Attempt:
             return load(subjects.SubjectReference(delivery.subject_type, delivery.subject_id))
 
         def outputs() -> Mapping[str, Mapping[str, Any]]:
-            with services.database.autocommit() as connection:
-                encoded = runs.outputs(connection, delivery.workflow_id)
+            encoded = services.database.persistently(
+                lambda connection: runs.outputs(connection, delivery.workflow_id)
+            )
             return {name: codec.decode(text, load=load) for name, text in encoded.items()}
 
         def is_lost() -> bool:
-            with services.database.autocommit() as connection:
-                return not runs.in_progress(connection, delivery.step_id)
+            return not services.database.persistently(
+                lambda connection: runs.in_progress(connection, delivery.step_id)
+            )
 
         return AttemptScope(
             phase=phase,

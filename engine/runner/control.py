@@ -74,6 +74,7 @@ class LockedRun:
         step: tuple[str, int] | None = None,
         **details: Any,
     ) -> None:
+        """Writes an event by the verb's actor, about the newest attempt unless `step` says other."""
         step_name, attempt = step or (self.attempt.step_name, self.attempt.attempt)
         transitions.record(
             self.connection,
@@ -89,6 +90,7 @@ class LockedRun:
     def move(
         self, target: RunStatus, *, current_step: str | None = None, step_id: int | None = None
     ) -> None:
+        """Moves the run and notes what is to be told of it after the commit."""
         transitions.move_run(
             self.connection, self.run, self.verb, target, current_step=current_step, step_id=step_id
         )
@@ -196,6 +198,10 @@ def _resume(services: Services, it: LockedRun, definition: Definition) -> None:
 def locked(
     services: Services, workflow_id: str, verb: Verb, request: Request
 ) -> Iterator[LockedRun]:
+    """Locks the run for a verb that its state allows; tells the host what happened, after commit.
+
+    Raises `InvalidTransition`, `RunNotFound`, or `RunLocked`.
+    """
     if guarded_run.get() == workflow_id:
         raise InvalidTransition(
             f"{verb} of run {workflow_id} from its own guard: the run is locked while its guards "
@@ -226,6 +232,7 @@ def _refusal(verb: Verb, run: RunRow, attempt: AttemptRow) -> InvalidTransition:
 
 
 def definition_of(it: LockedRun) -> Definition:
+    """The definition of the run's class; raises `StepNotDefined` when it is not loaded."""
     definition = registry.find(it.run.workflow_class)
     if definition is None:
         assert it.verb in NEEDS_CLASS  # noqa: S101 (available_actions promises as much)

@@ -81,7 +81,12 @@ class Finalizer:
         if finalized.verdict != "late":
             emission.emit(*_payloads(ending, held=finalized.verdict == "held"))
         following = ending.final.next
-        if finalized.step_id and finalized.attempt and finalized.verdict == "continued" and following:
+        if (
+            finalized.step_id
+            and finalized.attempt
+            and finalized.verdict == "continued"
+            and following
+        ):
             return dataclasses.replace(
                 ending.delivery,
                 verdict="claimed",

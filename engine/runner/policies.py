@@ -72,7 +72,7 @@ def _ruling(services: Services, attempt: Attempt, error: BaseException) -> Rulin
         return _asked(attempt, policy, error, reattempted)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException:
+    except BaseException:  # noqa: BLE001 (a host's policy: its failure must not hide the step's)
         _log.exception(
             "The policy for step %s of %s raised; run %s pauses with the original error.",
             delivery.step_name,

@@ -55,24 +55,30 @@ def prepare(
 
 def _attempt(services: Services, claimed: Delivery) -> Attempt | Ending:
     definition = registry.find(claimed.workflow_class)
-    try:
-        if definition is None:
-            raise StepNotDefined(
+    if definition is None:
+        return _undefined(
+            services,
+            claimed,
+            StepNotDefined(
                 f"{claimed.workflow_class} is not loaded in this worker; import its module from "
                 "the one that --app names."
-            )
+            ),
+        )
+    try:
         step = definition.step(claimed.step_name)
     except StepNotDefined as error:
-        decider = services.decider(claimed, definition, None)
-        recorded = record_error(error, backtrace_lines=0)
-        return Ending(
-            claimed, definition, decider.after_error(recorded, Ruling(PolicyAction.PAUSE))
-        )
+        return _undefined(services, claimed, error)
     if step.removed:
         decider = services.decider(claimed, definition, step)
         result = Result(Outcome.SKIPPED, reason="the step was removed")
         return Ending(claimed, definition, decider.after_result(result))
     return Attempt(services, claimed, definition, step)
+
+
+def _undefined(services: Services, claimed: Delivery, error: StepNotDefined) -> Ending:
+    decider = services.decider(claimed, None, None)
+    final = decider.after_error(record_error(error, backtrace_lines=0), Ruling(PolicyAction.PAUSE))
+    return Ending(claimed, None, final)
 
 
 def _guarded(services: Services, attempt: Attempt) -> Attempt | Ending:
@@ -92,10 +98,11 @@ def _stalled(services: Services, delivery: Delivery, detection: str = "redeliver
     definition = registry.find(delivery.workflow_class)
     step = _declared_step(definition, delivery.step_name)
     action = PolicyAction(_stall_action(services, step))
-    with services.database.autocommit() as connection:
-        _, stalls = runs.reattempts(
+    _, stalls = services.database.persistently(
+        lambda connection: runs.reattempts(
             connection, delivery.workflow_id, delivery.step_name, delivery.attempt
         )
+    )
     error = StepStalled(
         f"The worker died or froze while it ran attempt {delivery.attempt} of "
         f"{delivery.step_name}: its message was delivered again."

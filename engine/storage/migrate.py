@@ -56,7 +56,8 @@ def migrate(engine: Engine, schema: str) -> None:
     Raises `SchemaOutdated` when a newer pgbus migrated the schema.
     """
     # What the lock's last holder committed must be seen, whatever the engine's default.
-    with engine.execution_options(isolation_level="READ COMMITTED").begin() as connection:
+    options = {"isolation_level": "READ COMMITTED"}
+    with engine.connect().execution_options(**options) as connection, connection.begin():
         _run(connection, _LOCK)
         if not any(_shortcomings(connection, schema)):
             return
@@ -115,13 +116,15 @@ def _shortcomings(connection: Connection, schema: str) -> Iterator[str]:
 
 
 def _recorded(connection: Connection, schema: str) -> tuple[str | None, str | None]:
-    """The revision and the fingerprint that the last migration left."""
+    """The revision and the fingerprint that the last migration left; two None where none ran."""
     table = version_table(schema)
-    fingerprint_of = text("SELECT obj_description(to_regclass(:table), 'pg_class')")
     if connection.scalar(text("SELECT to_regclass(:table)"), {"table": table}) is None:
         return None, None
-    revision = connection.scalar(text(f"SELECT version_num FROM {table}"))
-    return revision, connection.scalar(fingerprint_of, {"table": table})
+    comment = text("SELECT obj_description(to_regclass(:table), 'pg_class')")
+    return (
+        connection.scalar(text(f"SELECT version_num FROM {table}")),
+        connection.scalar(comment, {"table": table}),
+    )
 
 
 def _refuse_newer(connection: Connection, schema: str) -> None:

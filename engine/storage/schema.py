@@ -111,6 +111,7 @@ def _workflow_steps(tables: MetaData) -> None:
         Column("outcome", Text),
         Column("queue", Text, nullable=False),
         Column("message_id", BigInteger),
+        Column("read_count", Integer),
         _moment("created_at", nullable=False),
         _moment("scheduled_at", nullable=False),
         _moment("send_at"),

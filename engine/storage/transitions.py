@@ -7,13 +7,16 @@ small statements below; each is checked against `states.TRANSITIONS`.
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pgbus.engine.states import TRANSITIONS, AttemptStatus, Event, Move, Outcome, RunStatus, Verb
+from pgbus.engine.storage.processes import BEAT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from pgbus.engine.storage.database import Connection
@@ -145,11 +148,18 @@ class Finalized:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Who claims: `name` is hostname:pid, `revision` the code it runs."""
+    """Who claims: `name` is hostname:pid, `revision` the code it runs.
+
+    `unguarded` lists what may be claimed without asking guards, as `class#step`.
+    """
 
     name: str
     revision: str | None
-    unguarded: list[str] = field(default_factory=list)
+    unguarded: Sequence[str] = ()
+    _unguarded_array: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_unguarded_array", array_literal(self.unguarded))
 
 
 _START_RUN = """
@@ -174,15 +184,18 @@ SELECT * FROM {schema}.take(CAST(:queues AS text[]), CAST(:quantity AS integer),
                             CAST(:unguarded AS text[]), CAST(:worker AS text), CAST(:revision AS text))
 """
 
+_BEAT_AND_TAKE = f"WITH beat AS ({BEAT}) {_TAKE}"
+
 _CLAIM = """
 SELECT * FROM {schema}.claim(CAST(:workflow_id AS uuid), CAST(:queue AS text), CAST(:message_id AS bigint),
-                             true, NULL, CAST(:worker AS text), CAST(:revision AS text))
+                             CAST(:read_count AS integer), true, NULL, CAST(:worker AS text), CAST(:revision AS text))
 """
 
 _FINALIZE = """
 SELECT * FROM {schema}.finalize(
     CAST(:workflow_id AS uuid), CAST(:step_id AS bigint), CAST(:queue AS text), CAST(:message_id AS bigint),
-    CAST(:target AS text), CAST(:attempt_status AS text), CAST(:outcome AS text), CAST(:output AS jsonb),
+    CAST(:read_count AS integer), CAST(:target AS text),
+    CAST(:attempt_status AS text), CAST(:outcome AS text), CAST(:output AS jsonb),
     CAST(:error_class AS text), CAST(:error_message AS text), CAST(:error AS jsonb),
     CAST(:reattempted_by AS text), CAST(:held AS jsonb), CAST(:next_step AS text), CAST(:next_queue AS text),
     CAST(:wait AS double precision), CAST(:not_before AS timestamptz), CAST(:may_continue AS boolean),
@@ -308,17 +321,29 @@ def start_runs(
 
 
 def take(
-    connection: Connection, worker: Worker, *, queues: list[str], quantity: int, visibility: int
+    connection: Connection,
+    worker: Worker,
+    *,
+    queues: str,
+    quantity: int,
+    visibility: int,
+    beat: dict[str, object] | None = None,
 ) -> list[Delivery] | Idle:
-    """Up to `quantity` messages that need work, their attempts claimed where that is possible."""
+    """Up to `quantity` messages that need work, their attempts claimed where that is possible.
+
+    `queues` is an array literal of physical names, in the order to read them; a message
+    stays invisible for `visibility` seconds. `beat` adds the process's heartbeat to the same
+    statement (`processes.BEAT`'s parameters).
+    """
     rows = connection.rows(
-        _TAKE,
+        _TAKE if beat is None else _BEAT_AND_TAKE,
         queues=queues,
         quantity=quantity,
         visibility=visibility,
-        unguarded=worker.unguarded,
+        unguarded=worker._unguarded_array,  # noqa: SLF001 (the two are one module's)
         worker=worker.name,
         revision=worker.revision,
+        **(beat or {}),
     )
     if len(rows) == 1 and rows[0][0] == "idle":
         return Idle(rows[0][15], rows[0][16])
@@ -332,6 +357,7 @@ def claim(connection: Connection, worker: Worker, delivery: Delivery) -> Deliver
         workflow_id=delivery.workflow_id,
         queue=delivery.queue,
         message_id=delivery.message_id,
+        read_count=delivery.read_count,
         worker=worker.name,
         revision=worker.revision,
     )
@@ -369,6 +395,7 @@ def finalize(
         step_id=delivery.step_id,
         queue=delivery.queue,
         message_id=delivery.message_id,
+        read_count=delivery.read_count,
         target=target,
         attempt_status=final.attempt_status,
         outcome=final.outcome,
@@ -385,9 +412,7 @@ def finalize(
         may_continue=may_continue,
         worker=worker.name,
         revision=worker.revision,
-        events=[entry.event for entry in events],
-        reasons=[cut(entry.reason) for entry in events],
-        details=[_details(entry.details) for entry in events],
+        **_event_arrays(events),
     )
     assert row is not None  # noqa: S101 (the function returns a row or raises)
     verdict, status, step_id, attempt, due_in = row
@@ -506,6 +531,29 @@ def record(
         target=target,
         details=_details(entry.details),
     )
+
+
+def array_literal(names: Iterable[str]) -> str:
+    """A text[] as PostgreSQL writes it: made once, it costs nothing on each statement."""
+    quoted = (name.replace("\\", "\\\\").replace('"', '\\"') for name in names)
+    return "{" + ",".join(f'"{name}"' for name in quoted) + "}"
+
+
+def _event_arrays(events: tuple[EventEntry, ...]) -> dict[str, object]:
+    names = tuple(entry.event for entry in events)
+    if all(entry.reason is None and entry.details is None for entry in events):
+        return _plain_event_arrays(names)
+    return {
+        "events": array_literal(names),
+        "reasons": [cut(entry.reason) for entry in events],
+        "details": [_details(entry.details) for entry in events],
+    }
+
+
+@functools.cache
+def _plain_event_arrays(names: tuple[Event, ...]) -> dict[str, object]:
+    nothing = "{" + ",".join("NULL" for _ in names) + "}"
+    return {"events": array_literal(names), "reasons": nothing, "details": nothing}
 
 
 def cut(text: str | None, limit: int = 1000) -> str | None:

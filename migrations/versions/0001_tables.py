@@ -91,6 +91,7 @@ def _workflow_steps(schema: str | None) -> None:
         sa.Column("outcome", sa.Text),
         sa.Column("queue", sa.Text, nullable=False),
         sa.Column("message_id", sa.BigInteger),
+        sa.Column("read_count", sa.Integer),
         sa.Column("created_at", _MOMENT, nullable=False),
         sa.Column("scheduled_at", _MOMENT, nullable=False),
         sa.Column("send_at", _MOMENT),

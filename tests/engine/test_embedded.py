@@ -80,6 +80,47 @@ def test_holders_that_died_do_not_keep_the_server_running(data_dir, embedded):
     assert _server_processes(data_dir) == []
 
 
+def test_a_holder_that_ends_without_stop_ends_the_server_whatever_died_before(data_dir, embedded):
+    postgres = embedded()
+    postgres.start()
+    postgres.stop()
+    (data_dir / ".handle_pids.json").write_text(json.dumps([_dead_pid()]))
+
+    subprocess.run([sys.executable, "-c", _HOLD, data_dir], stdin=subprocess.DEVNULL, check=True)
+
+    assert _server_processes(data_dir) == []
+
+
+def test_a_server_that_does_not_answer_at_once_is_waited_for(embedded, monkeypatch):
+    refusals = [psycopg.OperationalError("the database system is in recovery mode")]
+    connect = psycopg.connect
+
+    def connect_later(*arguments, **options):
+        if refusals:
+            raise refusals.pop()
+        return connect(*arguments, **options)
+
+    monkeypatch.setattr("psycopg.connect", connect_later)
+
+    assert _value(embedded().start(), "SELECT 1") == 1
+    assert refusals == []
+
+
+def test_a_folder_that_is_removed_after_stop_stays_removed(data_dir):
+    program = (
+        "import shutil, sys\n"
+        "from pgbus.engine.embedded import EmbeddedPostgres\n"
+        "postgres = EmbeddedPostgres(sys.argv[1] + '/data')\n"
+        "postgres.start()\n"
+        "postgres.stop()\n"
+        "shutil.rmtree(sys.argv[1])\n"
+    )
+
+    subprocess.run([sys.executable, "-c", program, data_dir], check=True)
+
+    assert not data_dir.exists()
+
+
 def test_of_two_processes_the_last_that_stops_ends_the_server(data_dir, embedded):
     postgres = embedded()
     url = postgres.start()

@@ -24,7 +24,9 @@ class Driver:
 
     def take(self, visibility=30) -> list[Delivery] | Idle:
         with self.services.database.autocommit() as connection:
-            queues = sorted(q for q in messages.queues(connection) if not q.endswith("_dlq"))
+            queues = transitions.array_literal(
+                q for q in sorted(messages.queues(connection)) if not q.endswith("_dlq")
+            )
             return transitions.take(
                 connection, self.worker, queues=queues, quantity=1, visibility=visibility
             )

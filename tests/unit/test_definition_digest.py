@@ -45,8 +45,8 @@ def test_the_step_list_names_the_steps_in_order_and_leaves_defaults_out():
 
 
 def test_the_digest_is_fixed_for_a_step_list():
-    made = definition_of(pay=step(work), ship=step(work, wait=1))
-    canonical = b'[{"name":"pay"},{"name":"ship","wait":1.0}]'
+    made = definition_of(pay=step(work), ship=step(work, wait=1, skip_if="pay"))
+    canonical = b'[{"name":"pay"},{"name":"ship","skip_if":"pay","wait":1.0}]'
     assert made.digest == hashlib.sha256(canonical).hexdigest()
 
 

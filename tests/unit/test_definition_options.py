@@ -27,6 +27,8 @@ def make(**options):
         def paid(self):
             return "paid"
 
+        async def asks(self): ...
+
     return Made._definition.step("pay")
 
 
@@ -91,6 +93,7 @@ async def asks_later(self): ...
         ({"skip_if": 5}, "skip_if: 5 is neither a callable nor the name of a method"),
         ({"skip_if": "missing"}, "skip_if: .* has no method 'missing'; define it"),
         ({"skip_if": lambda: True}, r"skip_if: .*called with \(self\)"),
+        ({"skip_if": "asks"}, "skip_if: .*asks is async and would never run"),
         ({"skip_if": asks_later}, "skip_if: asks_later is async and would never run"),
         ({"policies": "pause"}, "policies: 'pause' is no list or tuple of policies"),
         ({"policies": [ValueError]}, "policies: <class 'ValueError'> is no policy; give on_exc"),

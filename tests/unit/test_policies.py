@@ -255,6 +255,9 @@ def test_a_deciding_method_declared_again_takes_the_place_of_its_bases():
     assert [policy.errors for policy in Again._definition.policies] == [(KeyError,), (ValueError,)]
 
 
+async def wait_later(attempt): ...
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -262,6 +265,7 @@ def test_a_deciding_method_declared_again_takes_the_place_of_its_bases():
         ({"action": "reattempt", "wait": -1}, "wait: -1 is no duration"),
         ({"action": "reattempt", "wait": "3"}, "wait: '3' is no duration"),
         ({"action": "reattempt", "wait": lambda: 3}, r"wait: .*called with \(attempt\)"),
+        ({"action": "reattempt", "wait": wait_later}, "wait: wait_later is async"),
         ({"action": "reattempt", "max_reattempts": 0}, "max_reattempts: 0 is no limit; give"),
         ({"action": "reattempt", "max_reattempts": -1}, "max_reattempts: -1 is no limit"),
         ({"action": "reattempt", "max_reattempts": 1.0}, "max_reattempts: 1.0 is no limit"),

@@ -48,6 +48,7 @@ def test_the_defaults_are_the_documented_ones():
         "app_revision": None,
         "time_zone": "UTC",
         "log_format": "text",
+        "prepared_statements": True,
     }
 
 

@@ -12,7 +12,7 @@ BEGIN
     SELECT pgmq.send(p_queue, jsonb_build_object('workflow_id', p_workflow_id), NULL::jsonb, p_at)
       INTO v_message_id;
     IF p_notify THEN
-        PERFORM pg_notify('{channel}', p_queue || ' ' || extract(epoch FROM p_at));
+        PERFORM pg_notify('{channel}', p_queue);
     END IF;
     RETURN v_message_id;
 END $$;

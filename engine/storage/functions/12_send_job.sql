@@ -8,6 +8,6 @@ DECLARE
     v_message_id bigint;
 BEGIN
     SELECT pgmq.send(p_queue, p_body, NULL::jsonb, v_at) INTO v_message_id;
-    PERFORM pg_notify('{channel}', p_queue || ' ' || extract(epoch FROM v_at));
+    PERFORM pg_notify('{channel}', p_queue);
     RETURN v_message_id;
 END $$;

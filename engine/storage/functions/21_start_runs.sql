@@ -34,7 +34,7 @@ BEGIN
         SELECT array_agg(m) INTO v_message_ids
           FROM pgmq.send_batch(p_queue, ARRAY(SELECT jsonb_build_object('workflow_id', id)
                                                 FROM unnest(v_started) AS id), NULL::jsonb[], v_at) AS m;
-        PERFORM pg_notify('{channel}', p_queue || ' ' || extract(epoch FROM v_at));
+        PERFORM pg_notify('{channel}', p_queue);
     END IF;
     INSERT INTO {schema}.workflow_steps
         (step_id, workflow_id, step_name, attempt, status, queue, created_at, scheduled_at, send_at)

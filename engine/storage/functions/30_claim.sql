@@ -2,12 +2,14 @@
 --   claimed   the attempt is in progress now, by this message
 --   guarded   its class or step is not in p_unguarded: claim it in a transaction that asks the guards
 --   locked    another transaction holds the run (only without p_wait): nothing was looked at
---   crashed   this very message claimed the attempt before: its worker died
---   gone      there is nothing to do for this message; it was deleted
+--   crashed   this very message, read once less, claimed the attempt: its worker died
+--   (no row)  there is nothing to do for this message; it was deleted, unless it is in other hands:
+--             a worker that froze after its read finds that the message was read again since
 -- The attempt is found from the run's row, because one message follows a run through its steps.
 -- Lock order: the message (by the read that delivered it), the run, the attempt.
 CREATE FUNCTION {schema}.claim(
-    p_workflow_id uuid, p_queue text, p_message_id bigint, p_wait boolean, p_unguarded text[],
+    p_workflow_id uuid, p_queue text, p_message_id bigint, p_read_count integer, p_wait boolean,
+    p_unguarded text[],
     p_worker text, p_revision text)
 RETURNS TABLE (
     verdict text, workflow_class text, definition_digest text, status text,
@@ -47,7 +49,7 @@ BEGIN
              WHERE w.workflow_id = p_workflow_id;
             UPDATE {schema}.workflow_steps x
                SET status = 'in_progress', started_at = v_now, worker = p_worker, revision = p_revision,
-                   queue = p_queue, message_id = p_message_id
+                   queue = p_queue, message_id = p_message_id, read_count = p_read_count
              WHERE x.step_id = s.step_id;
             INSERT INTO {schema}.workflow_events
                 (workflow_id, event, step_name, attempt, actor, from_status, to_status, created_at)
@@ -55,6 +57,9 @@ BEGIN
         END IF;
     ELSIF s.status = 'in_progress' AND s.message_id = p_message_id AND s.queue = p_queue
           AND r.status IN ('performing', 'paused') THEN
+        IF s.read_count >= p_read_count THEN
+            RETURN;
+        END IF;
         v_verdict := 'crashed';
     END IF;
     IF v_verdict = 'gone' THEN

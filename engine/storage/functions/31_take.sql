@@ -32,7 +32,7 @@ BEGIN
                        c.subject_id, c.arguments, c.step_id, c.step_name, c.attempt
                   INTO verdict, workflow_class, definition_digest, status, subject_type,
                        subject_id, arguments, step_id, step_name, attempt
-                  FROM {schema}.claim(m.workflow_id::uuid, v_queue, m.msg_id, false, p_unguarded,
+                  FROM {schema}.claim(m.workflow_id::uuid, v_queue, m.msg_id, m.read_ct, false, p_unguarded,
                                       p_worker, p_revision) c;
                 IF verdict IS NOT NULL THEN
                     RETURN NEXT;

@@ -7,7 +7,8 @@
 -- The last of p_events carries the run's change; those of the next attempt are step_scheduled and step_started.
 -- Lock order: the message is deleted first. With p_continue it is not touched.
 CREATE FUNCTION {schema}.finalize(
-    p_workflow_id uuid, p_step_id bigint, p_queue text, p_message_id bigint, p_target text,
+    p_workflow_id uuid, p_step_id bigint, p_queue text, p_message_id bigint, p_read_count integer,
+    p_target text,
     p_attempt_status text, p_outcome text, p_output jsonb,
     p_error_class text, p_error_message text, p_error jsonb, p_reattempted_by text, p_held jsonb,
     p_next_step text, p_next_queue text, p_wait double precision, p_not_before timestamptz,
@@ -54,11 +55,11 @@ BEGIN
     RETURNING * INTO STRICT s;
     IF p_continue THEN
         INSERT INTO {schema}.workflow_steps
-            (step_id, workflow_id, step_name, attempt, status, queue, message_id, created_at, scheduled_at,
-             started_at, worker, revision)
+            (step_id, workflow_id, step_name, attempt, status, queue, message_id, read_count, created_at,
+             scheduled_at, started_at, worker, revision)
         VALUES
             (v_next_id, p_workflow_id, p_next_step, {schema}.next_attempt(p_workflow_id, p_next_step),
-             'in_progress', p_queue, p_message_id, v_now, v_at, v_now, p_worker, p_revision)
+             'in_progress', p_queue, p_message_id, p_read_count, v_now, v_at, v_now, p_worker, p_revision)
         RETURNING workflow_steps.attempt INTO v_next_attempt;
     ELSIF v_next_id IS NOT NULL THEN
         v_next_attempt := {schema}.schedule_step(

@@ -1,0 +1,39 @@
+"""The `pgbus` command.
+
+failures    what becomes of an error: one line and an exit code
+app         --app: the host's bus
+workflows, migrate, processes    the commands, one noun a module
+documents   answers as JSON
+sentences, tables                answers for people
+"""
+
+from __future__ import annotations
+
+import click
+
+from pgbus.engine.cli.failures import Commands
+from pgbus.engine.cli.migrate import migrate
+from pgbus.engine.cli.processes import dispatcher, start, worker
+from pgbus.engine.cli.workflows import workflows
+
+
+@click.group(cls=Commands)
+def main() -> None:
+    r"""Durable workflows on PostgreSQL.
+
+    Commands that need your code take --app module:attribute (or PGBUS_APP), the Pgbus
+    object of your application or a callable that returns one. The others run without it on
+    PGBUS_DATABASE_URL.
+
+    \b
+    Exit codes:
+      0  done
+      1  refused: the run's state does not allow it, there is no such run, its class
+         is not loaded, the schema is not current (also: migrate --check)
+      2  wrong usage or a bad setting
+      3  the database cannot be reached
+    """
+
+
+for command in (migrate, start, worker, dispatcher, workflows):
+    main.add_command(command)

@@ -1,0 +1,87 @@
+"""`--app module:attribute`: the bus that the host's code makes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pgbus.engine.bus import Pgbus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def app_option(*, required: bool = False) -> Callable[[F], F]:
+    """The option `--app`, which gives a command its `app`."""
+    return click.option(
+        "--app",
+        envvar="PGBUS_APP",
+        show_envvar=True,
+        required=required,
+        metavar="MODULE:ATTRIBUTE",
+        help="Your application's Pgbus, or a callable that returns it.",
+    )
+
+
+@contextmanager
+def opened(app: str | None) -> Iterator[Pgbus]:
+    """The application's bus, or without one that of the `PGBUS_*` variables; closed at the end."""
+    bus = load(app) if app else Pgbus()
+    try:
+        yield bus
+    finally:
+        bus.close()
+
+
+def load(app: str) -> Pgbus:
+    """The bus that `app` names; its module, and what that imports, is loaded then."""
+    module_name, _, attribute = app.partition(":")
+    if not module_name or not attribute:
+        raise _refusal(f"{app!r} is not of the form module:attribute, such as shop.app:bus.")
+    module = _imported(module_name)
+    try:
+        found = getattr(module, attribute)
+    except AttributeError:
+        raise _refusal(_without(module, attribute)) from None
+    bus = found() if callable(found) else found
+    if not isinstance(bus, Pgbus):
+        raise _refusal(
+            f"{app} is {type(found).__name__!r}, which is no Pgbus and returns none; name the "
+            "attribute that holds your Pgbus(...)."
+        )
+    return bus
+
+
+def _imported(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # One that the host's own module misses is the host's error, with its traceback.
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise _refusal(
+            f"There is no module {error.name}; it is looked for in the current folder and among "
+            "the installed packages."
+        ) from None
+
+
+def _without(module: ModuleType, attribute: str) -> str:
+    close = get_close_matches(attribute, vars(module), n=1)
+    mend = f"did you mean {close[0]}?" if close else "name the one that holds your Pgbus(...)."
+    return f"Module {module.__name__} has no attribute {attribute}; {mend}"
+
+
+def _refusal(problem: str) -> click.BadParameter:
+    return click.BadParameter(problem, param_hint="--app")

@@ -1,0 +1,56 @@
+"""What becomes of an error: one line on standard error, and an exit code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import psycopg
+import sqlalchemy.exc
+
+from pgbus.engine.cli.tables import printable
+from pgbus.engine.errors import InvalidSetting, PgbusError
+from pgbus.engine.storage.database import is_passing
+
+
+class Failure(click.ClickException):
+    """An error that its one line says all about."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(" ".join(message.split())))
+
+
+class Refused(Failure):
+    """The run's state, or that of the schema, does not allow what was asked."""
+
+    exit_code = 1
+
+
+class BadSetting(Failure):
+    """A setting is unknown or has a bad value."""
+
+    exit_code = 2
+
+
+class DatabaseAway(Failure):
+    """PostgreSQL cannot be reached."""
+
+    exit_code = 3
+
+
+class Commands(click.Group):
+    """A group whose commands end in a `Failure` where pgbus or the database says no."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """What the command returns; errors of any other kind keep their traceback."""
+        try:
+            return super().invoke(ctx)
+        except InvalidSetting as error:
+            raise BadSetting(str(error)) from error
+        except PgbusError as error:
+            raise Refused(str(error)) from error
+        except (psycopg.Error, sqlalchemy.exc.DBAPIError) as error:
+            if not is_passing(error):
+                raise
+            cause = getattr(error, "orig", None) or error
+            raise DatabaseAway(f"PostgreSQL does not answer: {cause}") from error

@@ -1,0 +1,90 @@
+"""`pgbus start`, `worker` and `dispatcher`: the processes that run workflows and jobs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pgbus.engine.cli.app import app_option, opened
+from pgbus.engine.observe import logs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pgbus.engine.bus import Pgbus
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def setting_option(setting: str, help_text: str) -> Callable[[F], F]:
+    """An option that sets a setting's variable before the application is imported."""
+
+    def set_variable(_ctx: click.Context, _option: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            os.environ[f"PGBUS_{setting.upper()}"] = value
+
+    return click.option(
+        f"--{setting.replace('_', '-')}",
+        callback=set_variable,
+        expose_value=False,
+        help=f"{help_text} Sets PGBUS_{setting.upper()}.",
+    )
+
+
+log_format_option = setting_option("log_format", "text or json.")
+
+
+@click.command()
+@app_option(required=True)
+@setting_option("workers", "How many worker processes.")
+@log_format_option
+@click.pass_context
+def start(ctx: click.Context, app: str) -> None:
+    """Run workers and a dispatcher, and restart what dies.
+
+    The options set PGBUS_* variables; a keyword that your code gives to Pgbus(...) wins over
+    them. So does logging that your code has configured.
+    """
+    from pgbus.engine.processes.supervisor import supervise  # noqa: PLC0415 (its process only)
+
+    _run(ctx, app, lambda bus: supervise(bus, app))
+
+
+@click.command()
+@app_option(required=True)
+@setting_option("queues", "The queues to serve, separated by commas.")
+@setting_option("threads", "How many steps and jobs run at once.")
+@log_format_option
+@click.pass_context
+def worker(ctx: click.Context, app: str) -> None:
+    """Run one worker process.
+
+    The options set PGBUS_* variables; a keyword that your code gives to Pgbus(...) wins over
+    them. So does logging that your code has configured.
+    """
+    from pgbus.engine.processes.worker import run_worker  # noqa: PLC0415 (its process only)
+
+    _run(ctx, app, run_worker)
+
+
+@click.command()
+@app_option(required=True)
+@log_format_option
+@click.pass_context
+def dispatcher(ctx: click.Context, app: str) -> None:
+    """Run one dispatcher process: the timer and the repairs.
+
+    The option sets a PGBUS_* variable; a keyword that your code gives to Pgbus(...) wins over
+    it. So does logging that your code has configured.
+    """
+    from pgbus.engine.processes.dispatcher import run_dispatcher  # noqa: PLC0415 (its process only)
+
+    _run(ctx, app, run_dispatcher)
+
+
+def _run(ctx: click.Context, app: str, process: Callable[[Pgbus], int]) -> None:
+    with opened(app) as bus:
+        logs.configure(bus.settings.log_format)
+        ctx.exit(process(bus))

@@ -1,0 +1,8 @@
+"""What users call jobs: functions that workers run, with retries and dead letters.
+
+notify_vendor.options(...).enqueue(7) ──► enqueue ──► one message (envelope)
+    (job, registry)                                        │
+completed: archived            ◄──┐                        ▼
+failed: invisible for a while  ◄──┼── settle ◄── run ◄── execute
+spent or poison: dead letters  ◄──┘
+"""

@@ -1,0 +1,214 @@
+"""One delivered job message: run, then settled by what came of it.
+
+The body runs with nothing locked. Its outcome is data, and one statement settles the message
+by it, so that a worker killed at any point leaves the message to be delivered again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import random
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pgbus.engine import active
+from pgbus.engine.errors import PayloadError, PgbusError, UnknownJob, UnknownSubject
+from pgbus.engine.jobs import envelope, registry
+from pgbus.engine.jobs.delivery import JobDelivery, running_delivery
+from pgbus.engine.observe import emission
+from pgbus.engine.queues import dead_letter_name, parse_physical_name
+from pgbus.engine.runner.error_record import record_error
+from pgbus.engine.storage import jobs
+from pgbus.engine.subjects import SubjectReference, load_subject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pgbus.engine.jobs.job import Job
+    from pgbus.engine.runner.host import PhaseSession
+    from pgbus.engine.runner.services import Services
+    from pgbus.engine.storage.database import Connection
+    from pgbus.engine.storage.transitions import Delivery, ErrorEntry
+
+_FIRST_WAIT = 5
+_LONGEST_WAIT = 300
+#: Waits are shortened by up to this share, so that what failed together is not tried together.
+_JITTER = 0.15
+
+_log = logging.getLogger("pgbus.jobs")
+
+
+class JobCrashed(PgbusError):
+    """Recorded on a message whose worker died in its last execution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The job returned."""
+
+    job: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The job raised and is tried again in `wait` seconds."""
+
+    job: str
+    error: BaseException
+    wait: float
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """The message is not tried again; `job` is None when it names none."""
+
+    job: str | None
+    error: BaseException
+
+
+class _Poison(Exception):
+    """The message cannot be worked off, now or later; its cause says why."""
+
+
+def execute(services: Services, delivery: Delivery) -> None:
+    """Runs the job of a delivered message and settles the message, however long PostgreSQL is away.
+
+    `KeyboardInterrupt` and `SystemExit` pass and leave the message to be delivered again.
+    """
+    outcome = _run(services, delivery)
+    if not isinstance(outcome, Completed):
+        _warn(delivery, outcome)
+    settled = services.database.persistently(
+        lambda connection: _settle(services, connection, delivery, outcome)
+    )
+    if settled is not None:
+        emission.emit(settled)
+
+
+def _warn(delivery: Delivery, outcome: Failed | Dead) -> None:
+    wait = f"in {outcome.wait:.1f} s" if isinstance(outcome, Failed) else "never"
+    _log.warning(
+        "Delivery %d of message %d of %s (%s) failed; it is tried again %s.",
+        delivery.read_count,
+        delivery.message_id,
+        delivery.queue,
+        outcome.job or "no job",
+        wait,
+        exc_info=outcome.error,
+    )
+
+
+def _run(services: Services, delivery: Delivery) -> Completed | Failed | Dead:
+    body = delivery.body or "null"
+    name = None
+    try:
+        name = envelope.job_name(body)
+        job = registry.find(name)
+        _refuse_crashed(job, delivery)
+    except (PayloadError, UnknownJob, JobCrashed) as error:
+        return Dead(name, error)
+    began = time.monotonic()
+    try:
+        _call(services, delivery, job, body)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except _Poison as poison:
+        return Dead(name, poison.__cause__ or poison)
+    except BaseException as error:  # noqa: BLE001 (a host's function: whatever it raises is recorded)
+        if delivery.read_count > job.max_retries:
+            return Dead(name, error)
+        return Failed(name, error, backoff(delivery.read_count))
+    return Completed(name, time.monotonic() - began)
+
+
+def backoff(read_count: int) -> float:
+    """Seconds until the delivery after this one: 5, doubled each time, at most 300."""
+    wait: int = min(_FIRST_WAIT * 2 ** (read_count - 1), _LONGEST_WAIT)
+    return wait * random.uniform(1 - _JITTER, 1)  # noqa: S311 (spreads load, keeps no secret)
+
+
+def _refuse_crashed(job: Job[..., Any], delivery: Delivery) -> None:
+    executions = job.max_retries + 1
+    if delivery.read_count > executions:
+        raise JobCrashed(
+            f"{job.name} was delivered {delivery.read_count} times and may be executed {executions} "
+            "times (max_retries + 1): its worker died or was stopped during the last one."
+        )
+
+
+def _call(services: Services, delivery: Delivery, job: Job[..., Any], body: str) -> None:
+    with _surroundings(services, delivery) as session:
+        args, kwargs = _arguments(body, session)
+        returned = job(*args, **kwargs)
+        if inspect.iscoroutine(returned):
+            services.event_loop.run(returned)
+        session.commit()
+        return
+    raise RuntimeError(f"around= swallowed what {job.name} raised; let errors pass through it.")
+
+
+@contextmanager
+def _surroundings(services: Services, delivery: Delivery) -> Iterator[PhaseSession]:
+    """What the host's code finds around it; the session is rolled back unless it was committed."""
+    session = services.host.phase_session()
+    current = JobDelivery(delivery.queue, delivery.message_id, delivery.read_count)
+    with active.running_on(services.bus), services.host.surroundings():
+        token = running_delivery.set(current)
+        try:
+            yield session
+        finally:
+            running_delivery.reset(token)
+            session.close()
+
+
+def _arguments(body: str, session: PhaseSession) -> tuple[list[Any], dict[str, Any]]:
+    def load(reference: SubjectReference) -> object | None:
+        return load_subject(reference, session())
+
+    try:
+        return envelope.arguments(body, load=load)
+    except (PayloadError, UnknownSubject) as error:
+        raise _Poison from error
+
+
+def _settle(
+    services: Services,
+    connection: Connection,
+    delivery: Delivery,
+    outcome: Completed | Failed | Dead,
+) -> emission.Payload | None:
+    """Settles the message; returns what is to be told, None when it is another's by now."""
+    queue, message_id, read_count = delivery.queue, delivery.message_id, delivery.read_count
+    match outcome:
+        case Completed(job, seconds):
+            jobs.complete(connection, delivery)
+            return emission.JobCompleted(job, queue, message_id, seconds)
+        case Failed(job, error, wait):
+            recorded = _recorded(services, error)
+            if jobs.retry(connection, delivery, job, recorded, wait=wait):
+                return emission.JobFailed(job, queue, message_id, read_count, recorded.error_class)
+        case Dead(maybe_job, error):
+            recorded = _recorded(services, error)
+            if jobs.dead_letter(connection, delivery, recorded, _dead_letters(services, queue)):
+                return emission.JobDeadLettered(
+                    maybe_job, queue, message_id, read_count, recorded.error_class
+                )
+    return None
+
+
+def _recorded(services: Services, error: BaseException) -> ErrorEntry:
+    return record_error(error, backtrace_lines=services.settings.workflow_error_backtrace_lines)
+
+
+def _dead_letters(services: Services, queue: str) -> str:
+    """The queue of the dead letters, brought into being."""
+    prefix = services.settings.queue_prefix
+    parsed = parse_physical_name(prefix, queue)
+    assert parsed is not None  # noqa: S101 (workers read this bus's queues only)
+    dead_letters = dead_letter_name(prefix, parsed.logical)
+    services.bus.ensure_queues([dead_letters])
+    return dead_letters

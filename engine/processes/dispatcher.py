@@ -1,0 +1,73 @@
+"""The dispatcher: what is nobody's message. Any number may run; each task is shared safely."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from pgbus.engine.processes.ending import stop_on_signals, stop_with_supervisor
+from pgbus.engine.processes.presence import Presence
+from pgbus.engine.storage import processes, transitions
+from pgbus.engine.storage.database import is_passing
+
+if TYPE_CHECKING:
+    from pgbus.engine.bus import Pgbus
+    from pgbus.engine.storage.database import Connection
+
+_log = logging.getLogger("pgbus.dispatcher")
+
+#: Seconds between two looks at the timer.
+_TICK = 1.0
+_SEND_DUE_LIMIT = 1_000
+
+
+class Dispatcher:
+    """Sends the messages of steps that come due, and reaps processes that stopped beating."""
+
+    def __init__(self, bus: Pgbus) -> None:
+        self._bus = bus
+        self._stopping = threading.Event()
+        self._presence = Presence("dispatcher", bus.settings.app_revision, dict)
+
+    def run(self) -> None:
+        """Works until `stop`; one failed task is tried again at the next tick."""
+        database = self._bus.services.database
+        while not self._stopping.is_set():
+            try:
+                database.persistently(self._tick, give_up=self._stopping.is_set)
+            except Exception as error:  # noqa: BLE001 (a failed task is tried again; it must not end the process)
+                if not (self._stopping.is_set() and is_passing(error)):
+                    _log.exception("The dispatcher failed; it tries again.")
+            self._stopping.wait(_TICK)
+        self._leave()
+
+    def stop(self) -> None:
+        """Lets `run` return soon."""
+        self._stopping.set()
+
+    def _tick(self, connection: Connection) -> None:
+        while transitions.send_due(connection, _SEND_DUE_LIMIT) == _SEND_DUE_LIMIT:
+            pass
+        if self._presence.due_in() <= 0:
+            self._presence.beat_when_due(connection)
+            for process in processes.reap(connection):
+                _log.warning("%s stopped beating and was reaped.", process)
+
+    def _leave(self) -> None:
+        try:
+            with self._bus.services.database.autocommit() as connection:
+                self._presence.leave(connection)
+        except Exception:  # noqa: BLE001 (it ends all the same; the row is reaped)
+            _log.exception("The dispatcher's row stays until it is reaped.")
+
+
+def run_dispatcher(bus: Pgbus, *, supervised: bool = False) -> int:
+    """Runs a dispatcher in the foreground until SIGTERM or SIGINT."""
+    bus.check_schema()
+    dispatcher = Dispatcher(bus)
+    stop_on_signals(dispatcher.stop)
+    if supervised:
+        stop_with_supervisor(dispatcher.stop)
+    dispatcher.run()
+    return 0

@@ -1,0 +1,128 @@
+"""What a worker runs just now, and the heartbeat that keeps its messages to itself."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pgbus.engine.storage import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pgbus.engine.settings import Settings
+    from pgbus.engine.storage.database import Database
+    from pgbus.engine.storage.transitions import Delivery
+
+_log = logging.getLogger("pgbus.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """One message being worked on: a run's step or a job."""
+
+    what: str
+    since: datetime
+
+
+class InFlight:
+    """The messages this worker has in hand."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[tuple[str, int], Running] = {}
+
+    def __contains__(self, delivery: Delivery) -> bool:
+        return (delivery.queue, delivery.message_id) in self._running
+
+    @contextmanager
+    def holding(self, delivery: Delivery) -> Iterator[None]:
+        """Holds the delivery's message while it is worked on."""
+        key = (delivery.queue, delivery.message_id)
+        what = (
+            f"{delivery.workflow_class} {delivery.workflow_id}" if delivery.workflow_id else "job"
+        )
+        with self._lock:
+            self._running[key] = Running(what, datetime.now(UTC))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running.pop(key, None)
+
+    def by_queue(self) -> dict[str, list[int]]:
+        """The ids of the messages in hand, by queue."""
+        with self._lock:
+            keys = list(self._running)
+        queues: dict[str, list[int]] = {}
+        for queue, message_id in keys:
+            queues.setdefault(queue, []).append(message_id)
+        return queues
+
+    def running(self) -> list[dict[str, Any]]:
+        """What is in hand, since when, for people."""
+        with self._lock:
+            return [
+                {"what": running.what, "since": running.since.isoformat(), "queue": queue}
+                for (queue, _), running in self._running.items()
+            ]
+
+
+class Heartbeat:
+    """A thread that keeps the messages in hand invisible, three times per visibility timeout.
+
+    It needs the interpreter: a body that holds the GIL for most of a timeout starves it.
+    That is said in the log, with what ran.
+    """
+
+    def __init__(self, settings: Settings, database: Database, in_flight: InFlight) -> None:
+        self._visibility = settings.visibility_timeout.total_seconds()
+        self._database = database
+        self._in_flight = in_flight
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pgbus-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Starts to beat."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops beating; what is still in hand is delivered again in time."""
+        self._stopped.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        every = self._visibility / 3
+        beaten_at = time.monotonic()
+        while not self._stopped.wait(every - min(every, time.monotonic() - beaten_at)):
+            late = time.monotonic() - beaten_at - every
+            if late > every:
+                _log.warning(
+                    "The heartbeat was %.1f s late: something held the interpreter (the GIL). With "
+                    "visibility_timeout at %g s another worker takes such messages for a dead "
+                    "worker's. In hand: %s",
+                    late,
+                    self._visibility,
+                    self._in_flight.running(),
+                )
+            beaten_at = time.monotonic()
+            try:
+                self._beat()
+            except Exception:  # noqa: BLE001 (a heartbeat that ends itself would lose every message in hand)
+                _log.exception("The heartbeat failed; it is tried again in %.1f s.", every)
+
+    def _beat(self) -> None:
+        queues = self._in_flight.by_queue()
+        if not queues:
+            return
+
+        def keep(connection: Any) -> None:
+            for queue, message_ids in queues.items():
+                messages.keep_invisible(connection, queue, message_ids, round(self._visibility))
+
+        self._database.persistently(keep, give_up=self._stopped.is_set)

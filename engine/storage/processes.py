@@ -1,0 +1,70 @@
+"""The rows of the processes that serve a bus, and their heartbeats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pgbus.engine.storage.database import Connection
+
+#: Seconds without a heartbeat after which a process counts as dead.
+STALE_AFTER = 30
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRow:
+    """One row of `processes`; `encoded_details` is a JSON document."""
+
+    process_id: str
+    kind: str
+    host: str
+    pid: int
+    revision: str | None
+    encoded_details: str
+    started_at: datetime
+    heartbeat_at: datetime
+
+
+#: Registers at the first beat, and again after having been reaped while alive.
+BEAT = """
+INSERT INTO {schema}.processes (process_id, kind, host, pid, revision, details, started_at, heartbeat_at)
+VALUES (CAST(:process_id AS uuid), CAST(:kind AS text), CAST(:host AS text), CAST(:pid AS integer),
+        CAST(:process_revision AS text), CAST(:process_details AS jsonb), clock_timestamp(), clock_timestamp())
+ON CONFLICT (process_id) DO UPDATE SET details = excluded.details, heartbeat_at = excluded.heartbeat_at
+"""
+
+_LEAVE = "DELETE FROM {schema}.processes WHERE process_id = CAST(:process_id AS uuid)"
+
+_REAP = """
+DELETE FROM {schema}.processes
+ WHERE heartbeat_at < clock_timestamp() - make_interval(secs => CAST(:seconds AS double precision))
+RETURNING kind || ' ' || host || ':' || pid
+"""
+
+_ALL = """
+SELECT process_id::text, kind, host, pid, revision, details::text, started_at, heartbeat_at
+  FROM {schema}.processes ORDER BY kind, host, pid
+"""
+
+
+def beat(connection: Connection, **process: object) -> None:
+    """Says that the process is alive, and what it does."""
+    connection.rows(BEAT, **process)
+
+
+def leave(connection: Connection, process_id: str) -> None:
+    """Removes the row of a process that ends in order."""
+    connection.rows(_LEAVE, process_id=process_id)
+
+
+def reap(connection: Connection) -> list[str]:
+    """Removes the rows of processes that have stopped beating; returns who they were."""
+    return [row[0] for row in connection.rows(_REAP, seconds=STALE_AFTER)]
+
+
+def all_processes(connection: Connection) -> list[ProcessRow]:
+    """Every registered process."""
+    return [ProcessRow(*row) for row in connection.rows(_ALL)]
