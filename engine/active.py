@@ -60,7 +60,7 @@ def activated(bus: Pgbus) -> Iterator[None]:
 
 @contextmanager
 def running_on(bus: Pgbus) -> Iterator[None]:
-    """Mark the block as an attempt or job of `bus`, which goes before any active bus."""
+    """Make calls inside the block belong to `bus` before any active one: it runs them."""
     token = _running.set(bus)
     try:
         yield

@@ -76,7 +76,7 @@ class Pgbus:
         **arguments: Any,
     ) -> Run:
         """Starts a run on this bus; `workflow` is a class, or its `options(...)`."""
-        with self.active():
+        with active.running_on(self):
             return workflow.start(subject, **arguments)
 
     def find(self, workflow_id: str) -> Run | None:
@@ -149,8 +149,8 @@ class Pgbus:
         """Returns the handle of a run that was read."""
         return Run(self.services, row, duplicate_start=duplicate_start)
 
-    def make_ready(self, definition: Definition, queue: str) -> None:
-        """Checks the schema and brings into being what a start of this class needs.
+    def make_ready(self, definition: Definition) -> None:
+        """Checks the schema and brings into being what the runs of this class need.
 
         Done once per process and thing, on a connection of its own: a host's transaction
         never creates a table or keeps one locked.
@@ -160,8 +160,8 @@ class Pgbus:
         if version not in self._definitions:
             with self.services.database.autocommit() as connection:
                 definitions.store(connection, definition)
+            self.ensure_queues(map(self.services.queue_of, definition.steps))
             self._definitions.add(version)
-        self.ensure_queues([queue])
 
     def check_schema(self) -> None:
         """Raises `SchemaOutdated` unless the database is migrated; asks until it is."""

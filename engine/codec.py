@@ -70,6 +70,11 @@ def decode(text: str, *, load: Callable[[SubjectReference], object] | None = Non
         raise refusal.as_error("document") from refusal.__cause__
 
 
+def storable(text: str) -> str:
+    """The text without what PostgreSQL refuses: NUL becomes U+2400, lone surrogates escapes."""
+    return text.replace("\0", "\u2400").encode("utf-8", "backslashreplace").decode()
+
+
 class _Refusal(Exception):
     """A value that cannot be stored, and the steps to it, innermost first."""
 

@@ -19,7 +19,7 @@ from pgbus.engine.cli.workflows import workflows
 
 @click.group(cls=Commands)
 def main() -> None:
-    r"""Durable workflows on PostgreSQL.
+    """Durable workflows on PostgreSQL.
 
     Commands that need your code take --app module:attribute (or PGBUS_APP), the Pgbus
     object of your application or a callable that returns one. The others run without it on
@@ -32,7 +32,7 @@ def main() -> None:
          is not loaded, the schema is not current (also: migrate --check)
       2  wrong usage or a bad setting
       3  the database cannot be reached
-    """
+    """  # noqa: D301 (click takes the character itself)
 
 
 for command in (migrate, start, worker, dispatcher, workflows):

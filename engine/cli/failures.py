@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import psycopg
-import sqlalchemy.exc
 
 from pgbus.engine.cli.tables import printable
 from pgbus.engine.errors import InvalidSetting, PgbusError
@@ -49,7 +47,7 @@ class Commands(click.Group):
             raise BadSetting(str(error)) from error
         except PgbusError as error:
             raise Refused(str(error)) from error
-        except (psycopg.Error, sqlalchemy.exc.DBAPIError) as error:
+        except Exception as error:
             if not is_passing(error):
                 raise
             cause = getattr(error, "orig", None) or error

@@ -33,6 +33,9 @@ def setting_option(setting: str, help_text: str) -> Callable[[F], F]:
     )
 
 
+#: Given by the supervisor to its children: without the process that has it, they stop.
+supervisor_option = click.option("--supervisor", type=int, hidden=True)
+
 log_format_option = setting_option("log_format", "text or json.")
 
 
@@ -57,8 +60,9 @@ def start(ctx: click.Context, app: str) -> None:
 @setting_option("queues", "The queues to serve, separated by commas.")
 @setting_option("threads", "How many steps and jobs run at once.")
 @log_format_option
+@supervisor_option
 @click.pass_context
-def worker(ctx: click.Context, app: str) -> None:
+def worker(ctx: click.Context, app: str, supervisor: int | None) -> None:
     """Run one worker process.
 
     The options set PGBUS_* variables; a keyword that your code gives to Pgbus(...) wins over
@@ -66,14 +70,15 @@ def worker(ctx: click.Context, app: str) -> None:
     """
     from pgbus.engine.processes.worker import run_worker  # noqa: PLC0415 (its process only)
 
-    _run(ctx, app, run_worker)
+    _run(ctx, app, lambda bus: run_worker(bus, supervisor=supervisor))
 
 
 @click.command()
 @app_option(required=True)
 @log_format_option
+@supervisor_option
 @click.pass_context
-def dispatcher(ctx: click.Context, app: str) -> None:
+def dispatcher(ctx: click.Context, app: str, supervisor: int | None) -> None:
     """Run one dispatcher process: the timer and the repairs.
 
     The option sets a PGBUS_* variable; a keyword that your code gives to Pgbus(...) wins over
@@ -81,7 +86,7 @@ def dispatcher(ctx: click.Context, app: str) -> None:
     """
     from pgbus.engine.processes.dispatcher import run_dispatcher  # noqa: PLC0415 (its process only)
 
-    _run(ctx, app, run_dispatcher)
+    _run(ctx, app, lambda bus: run_dispatcher(bus, supervisor=supervisor))
 
 
 def _run(ctx: click.Context, app: str, process: Callable[[Pgbus], int]) -> None:

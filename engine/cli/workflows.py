@@ -36,22 +36,17 @@ _STATUSES: dict[str, RunStatus | Literal["ongoing", "all"]] = {
 }
 
 
-class Moment(click.ParamType[datetime]):
-    """An aware moment in ISO 8601."""
-
-    name = "moment"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime:
-        """The moment that the text says."""
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is no ISO 8601 time, such as 2030-01-31T09:00+01:00.", param, ctx)
-        if moment.utcoffset() is None:
-            self.fail(f"{value!r} has no time zone; add its offset or Z.", param, ctx)
-        return moment
+def _moment(_ctx: click.Context, _parameter: click.Parameter, text: str) -> datetime:
+    """The aware moment that the text says."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no ISO 8601 time, such as 2030-01-31T09:00+01:00."
+        ) from None
+    if moment.utcoffset() is None:
+        raise click.BadParameter(f"{text!r} has no time zone; add its offset, or Z.")
+    return moment
 
 
 _run_argument = click.argument("workflow_id", type=click.UUID, metavar="ID")
@@ -165,7 +160,7 @@ def _default_actor() -> str:
 #: What a verb asks for besides the run, by the name of its parameter.
 _ARGUMENTS = {
     Verb.RESUME_AT: click.argument("step"),
-    Verb.RESCHEDULE: click.argument("at", type=Moment()),
+    Verb.RESCHEDULE: click.argument("at", callback=_moment),
 }
 
 

@@ -27,11 +27,12 @@ from pgbus.engine.subjects import SubjectReference, load_subject
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pgbus.engine.decision import ErrorEntry
     from pgbus.engine.jobs.job import Job
     from pgbus.engine.runner.host import PhaseSession
     from pgbus.engine.runner.services import Services
     from pgbus.engine.storage.database import Connection
-    from pgbus.engine.storage.transitions import Delivery, ErrorEntry
+    from pgbus.engine.storage.transitions import Delivery
 
 _FIRST_WAIT = 5
 _LONGEST_WAIT = 300
@@ -71,7 +72,11 @@ class Dead:
 
 
 class _Poison(Exception):
-    """The message cannot be worked off, now or later; its cause says why."""
+    """The message cannot be worked off, now or later."""
+
+    def __init__(self, reason: PgbusError) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 def execute(services: Services, delivery: Delivery) -> None:
@@ -90,14 +95,14 @@ def execute(services: Services, delivery: Delivery) -> None:
 
 
 def _warn(delivery: Delivery, outcome: Failed | Dead) -> None:
-    wait = f"in {outcome.wait:.1f} s" if isinstance(outcome, Failed) else "never"
+    next_try = f"in {outcome.wait:.1f} s" if isinstance(outcome, Failed) else "never"
     _log.warning(
-        "Delivery %d of message %d of %s (%s) failed; it is tried again %s.",
+        "Delivery %d of message %d of %s (%s) failed; next try: %s.",
         delivery.read_count,
         delivery.message_id,
         delivery.queue,
         outcome.job or "no job",
-        wait,
+        next_try,
         exc_info=outcome.error,
     )
 
@@ -117,7 +122,7 @@ def _run(services: Services, delivery: Delivery) -> Completed | Failed | Dead:
     except (KeyboardInterrupt, SystemExit):
         raise
     except _Poison as poison:
-        return Dead(name, poison.__cause__ or poison)
+        return Dead(name, poison.reason)
     except BaseException as error:  # noqa: BLE001 (a host's function: whatever it raises is recorded)
         if delivery.read_count > job.max_retries:
             return Dead(name, error)
@@ -172,7 +177,7 @@ def _arguments(body: str, session: PhaseSession) -> tuple[list[Any], dict[str, A
     try:
         return envelope.arguments(body, load=load)
     except (PayloadError, UnknownSubject) as error:
-        raise _Poison from error
+        raise _Poison(error) from error
 
 
 def _settle(

@@ -62,12 +62,14 @@ class Dispatcher:
             _log.exception("The dispatcher's row stays until it is reaped.")
 
 
-def run_dispatcher(bus: Pgbus, *, supervised: bool = False) -> int:
-    """Runs a dispatcher in the foreground until SIGTERM or SIGINT."""
-    bus.check_schema()
+def run_dispatcher(bus: Pgbus, *, supervisor: int | None = None) -> int:
+    """Runs a dispatcher in the foreground until SIGTERM or SIGINT; a second one ends it at once.
+
+    `supervisor` is the pid of the parent, without which it stops too.
+    """
     dispatcher = Dispatcher(bus)
     stop_on_signals(dispatcher.stop)
-    if supervised:
-        stop_with_supervisor(dispatcher.stop)
+    if supervisor is not None:
+        stop_with_supervisor(dispatcher.stop, supervisor)
     dispatcher.run()
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import threading
 from typing import TYPE_CHECKING
@@ -13,23 +14,35 @@ if TYPE_CHECKING:
 _LOOK_EVERY = 1.0
 
 
-def stop_on_signals(stop: Callable[[], None]) -> None:
-    """Calls `stop` at the first SIGTERM or SIGINT; a second one ends the process at once."""
+def stop_on_signals(
+    stop: Callable[[], None], *, stop_at_once: Callable[[], None] = lambda: None
+) -> None:
+    """Calls `stop` at the first SIGTERM or SIGINT; a second one ends the process at once.
+
+    `stop_at_once` is called before that, in the signal handler.
+    """
+    told: queue.SimpleQueue[int] = queue.SimpleQueue()
     seen: list[int] = []
 
     def handle(number: int, _frame: object) -> None:
         if seen:
+            stop_at_once()
             os._exit(128 + number)
         seen.append(number)
+        told.put(number)
+
+    def wait() -> None:
+        told.get()
         stop()
 
+    # Not in the handler: what it interrupts may hold the very lock that an Event needs.
+    threading.Thread(target=wait, name="pgbus-signals", daemon=True).start()
     signal.signal(signal.SIGTERM, handle)
     signal.signal(signal.SIGINT, handle)
 
 
-def stop_with_supervisor(stop: Callable[[], None]) -> None:
-    """Calls `stop` when the process that started this one is gone (killed, it cannot say so)."""
-    supervisor = os.getppid()
+def stop_with_supervisor(stop: Callable[[], None], supervisor: int) -> None:
+    """Calls `stop` when the process with this pid, the parent, is gone (killed, it cannot say so)."""
 
     def watch() -> None:
         tick = threading.Event()

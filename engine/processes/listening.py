@@ -6,23 +6,31 @@ import contextlib
 import logging
 import os
 import select
+import socket
+import threading
 import time
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from sqlalchemy.engine import make_url
 
+from pgbus.engine.storage import messages
+
 if TYPE_CHECKING:
     from pgbus.engine.settings import Settings
+    from pgbus.engine.storage.database import Database
 
 _log = logging.getLogger("pgbus.worker")
 
 #: Seconds within which a notification to oneself must arrive, else LISTEN does not work here.
 _ECHO_WITHIN = 5.0
+_FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
-#: A half-open connection is found in half a minute.
-_KEEPALIVES: dict[str, Any] = {
-    "keepalives": 1,
+#: A half-open connection is found in half a minute; the URL's own values win.
+_OPTIONS: dict[str, Any] = {
+    "application_name": "pgbus listen",
+    "connect_timeout": 5,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
@@ -33,30 +41,36 @@ class Listening:
     """Waits for notifications of one bus; `wake` ends the wait from any thread.
 
     Without a working LISTEN (the connection is lost, or a transaction pooler swallows it)
-    the wait simply lasts its time: callers poll. `works` tells.
+    the wait simply lasts its time: callers poll. `works` tells. Connecting is a thread's
+    work, so that a server that does not answer keeps nobody from polling.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, database: Database) -> None:
         url = make_url(settings.listen_url or settings.database_url)
         self._conninfo = url.set(drivername="postgresql").render_as_string(hide_password=False)
+        self._options = {name: _OPTIONS[name] for name in _OPTIONS.keys() - url.query.keys()}
+        self._database = database
         self._channel = settings.schema
         self._connection: psycopg.Connection[Any] | None = None
+        self._connecting: Future[psycopg.Connection[Any]] | None = None
         self._pause = 0.0
         self._try_again_at = 0.0
         self._echo = f"echo {os.urandom(8).hex()}"
         self._echo_due: float | None = None
+        self._silent = False
         self.works = False
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_write, False)
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_read.setblocking(False)
+        self._wake_write.setblocking(False)
 
     def wake(self) -> None:
         """Ends the present or the next wait; safe in a signal handler."""
-        with contextlib.suppress(BlockingIOError):  # full of wake-ups already
-            os.write(self._wake_write, b".")
+        with contextlib.suppress(OSError):  # full of wake-ups already, or closed
+            self._wake_write.send(b".")
 
     def wait(self, seconds: float) -> set[str]:
         """Waits at most this long; returns the queues that were notified of."""
-        self._ensure_connected()
+        self._keep_connected()
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
         if self._connection is not None:
@@ -67,15 +81,16 @@ class Listening:
 
     def close(self) -> None:
         """Closes the connection."""
+        if self._connecting is not None:
+            self._connecting.add_done_callback(_close_result)
         self._drop()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        self._wake_read.close()
+        self._wake_write.close()
 
     def _drain_wake_ups(self) -> None:
-        poll = select.poll()
-        poll.register(self._wake_read, select.POLLIN)
-        while poll.poll(0):
-            os.read(self._wake_read, 4096)
+        with contextlib.suppress(BlockingIOError):
+            while self._wake_read.recv(4096):
+                pass
 
     def _notified(self) -> set[str]:
         if self._connection is None:
@@ -87,49 +102,84 @@ class Listening:
             return set()
         if self._echo in payloads:
             payloads.discard(self._echo)
-            self._echo_due = None
-            self._set_works(works=True)
+            self._heard()
         elif self._echo_due is not None and time.monotonic() > self._echo_due:
-            self._echo_due = None
-            self._set_works(works=False)
+            self._heard_nothing()
         return payloads
 
-    def _ensure_connected(self) -> None:
-        if self._connection is not None or time.monotonic() < self._try_again_at:
-            return
-        try:
-            connection = psycopg.connect(
-                self._conninfo, autocommit=True, application_name="pgbus listen",
-                connect_timeout=5, **_KEEPALIVES,
-            )  # fmt: skip
-            self._connection = connection
-            connection.execute(f'LISTEN "{self._channel}"')
-            connection.execute("SELECT pg_notify(%s, %s)", [self._channel, self._echo])
-        except psycopg.Error as error:
+    def _keep_connected(self) -> None:
+        if self._connecting is not None:
+            if self._connecting.done():
+                self._adopt(self._connecting)
+        elif self._connection is None and time.monotonic() >= self._try_again_at:
+            self._connecting = connecting = Future()
+            threading.Thread(
+                target=self._connect_for, args=[connecting], name="pgbus-listen", daemon=True
+            ).start()
+
+    def _adopt(self, connecting: Future[psycopg.Connection[Any]]) -> None:
+        self._connecting = None
+        if error := connecting.exception():
             self._lost(error)
             return
+        self._connection = connecting.result()
         self._echo_due = time.monotonic() + _ECHO_WITHIN
         self._pause = 0.0
 
-    def _lost(self, error: psycopg.Error) -> None:
+    def _connect_for(self, connecting: Future[psycopg.Connection[Any]]) -> None:
+        try:
+            connecting.set_result(self._connect())
+        except BaseException as error:  # noqa: BLE001 (the taking thread asks for it)
+            connecting.set_exception(error)
+        self.wake()
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        """Listens, and has another connection send what proves it: a transaction pooler
+        answers a session's own notification, and swallows those of others.
+        """
+        connection = psycopg.connect(self._conninfo, autocommit=True, **self._options)
+        try:
+            connection.execute(f'LISTEN "{self._channel}"')
+            with self._database.autocommit() as other:
+                messages.notify(other, self._channel, self._echo)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _lost(self, error: BaseException) -> None:
         self._drop()
-        self._pause = min(max(self._pause * 2, 0.1), _LONGEST_PAUSE)
+        self._echo_due = None
+        self._pause = min(max(self._pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
         self._try_again_at = time.monotonic() + self._pause
-        if self.works:
-            _log.warning("LISTEN is gone (%s); polling until it is back.", error)
+        if not self._silent:
+            _log.warning("LISTEN does not work (%s); polling until it does.", error)
+        self._silent = True
         self.works = False
 
-    def _set_works(self, *, works: bool) -> None:
-        if works and not self.works:
+    def _heard(self) -> None:
+        self._echo_due = None
+        if not self.works:
             _log.info("LISTEN works on channel %s.", self._channel)
-        if not works:
+        self._silent = False
+        self.works = True
+
+    def _heard_nothing(self) -> None:
+        self._echo_due = None
+        if not self._silent:
             _log.warning(
                 "Notifications do not arrive (a transaction pooler?): work is found by polling. "
                 "Set listen_url to a direct connection."
             )
-        self.works = works
+        self._silent = True
+        self.works = False
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def _close_result(connecting: Future[psycopg.Connection[Any]]) -> None:
+    if connecting.exception() is None:
+        connecting.result().close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -53,6 +54,7 @@ class Supervisor:
     def run(self) -> None:
         """Supervises until `stop`; then ends the children in order."""
         try:
+            check_schema(self._bus, give_up=self._stopping.is_set)
             while not self._stopping.is_set():
                 for child in self._children:
                     self._look_after(child)
@@ -64,6 +66,12 @@ class Supervisor:
     def stop(self) -> None:
         """Lets `run` end the children and return."""
         self._stopping.set()
+
+    def kill(self) -> None:
+        """Kills the children; safe in a signal handler."""
+        for child in self._children:
+            if child.process is not None:
+                child.process.kill()
 
     def _look_after(self, child: _Child) -> None:
         now = time.monotonic()
@@ -87,9 +95,11 @@ class Supervisor:
         child.process = None
 
     def _start(self, child: _Child, now: float) -> None:
-        command = [sys.executable, "-m", "pgbus.engine.cli", "--app", self._app, child.kind]
+        command = [sys.executable, "-m", "pgbus.engine.cli", child.kind, "--app", self._app]
         # A session of its own: Ctrl-C reaches the supervisor alone, which passes one signal on.
-        child.process = subprocess.Popen([*command, "--supervised"], start_new_session=True)  # noqa: S603 (our own command line)
+        child.process = subprocess.Popen(  # noqa: S603 (our own command line)
+            [*command, "--supervisor", str(os.getpid())], start_new_session=True
+        )
         child.started_at = now
         _log.info("The %s runs with pid %d.", child.kind, child.process.pid)
 
@@ -134,10 +144,9 @@ class Supervisor:
 
 
 def supervise(bus: Pgbus, app: str) -> int:
-    """Runs workers and a dispatcher until SIGTERM or SIGINT; a second one ends all at once."""
-    bus.check_schema()
+    """Runs workers and a dispatcher until SIGTERM or SIGINT; a second one kills them all."""
     supervisor = Supervisor(bus, app)
-    stop_on_signals(supervisor.stop)
+    stop_on_signals(supervisor.stop, stop_at_once=supervisor.kill)
     supervisor.run()
     return 0
 

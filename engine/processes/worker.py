@@ -14,15 +14,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-import sqlalchemy.exc
-
 from pgbus.engine.definition import registry
 from pgbus.engine.jobs import execute as jobs
 from pgbus.engine.processes.ending import stop_on_signals, stop_with_supervisor
 from pgbus.engine.processes.in_flight import Heartbeat, InFlight
 from pgbus.engine.processes.listening import Listening
-from pgbus.engine.processes.presence import Presence
+from pgbus.engine.processes.presence import BEAT_EVERY, Presence
 from pgbus.engine.processes.queue_list import QueueList
 from pgbus.engine.runner.perform import perform
 from pgbus.engine.storage import messages, transitions
@@ -35,9 +32,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pgbus.worker")
 
-#: Seconds between two looks at which queues exist.
+#: Seconds between two looks at which queues exist; a notification of a new one comes before.
 _QUEUES_EVERY = 30.0
 _SEND_DUE_LIMIT = 500
+#: Seconds before its time from which on the timer sends a step's message.
+_SEND_AHEAD = 1.0
+#: Seconds until a taking thread that failed for a reason of its own tries again.
+_AFTER_FAILURE = 1.0
 
 
 class Worker:
@@ -48,10 +49,10 @@ class Worker:
         self._bus = bus
         self._services = bus.services
         self._threads = settings.threads
-        self._polling = settings.polling_interval.total_seconds()
+        self._polling = min(settings.polling_interval.total_seconds(), BEAT_EVERY)
         self._visibility = round(settings.visibility_timeout.total_seconds())
         self._in_flight = InFlight()
-        self._listening = Listening(settings)
+        self._listening = Listening(settings, bus.services.database)
         self._presence = Presence("worker", settings.app_revision, self._details)
         self._queues = QueueList(settings, settings.queues or bus.known_queues())
         self._queues_read_at: float | None = None
@@ -65,17 +66,33 @@ class Worker:
 
     def run(self) -> None:
         """Serves until `stop`; then waits for bodies, at most `shutdown_timeout`."""
-        self._bus.check_schema()
-        self._bus.ensure_queues(self._queues.wanted())
+        try:
+            self._make_ready()
+            self._serve()
+        except Exception as error:
+            # Told to stop while PostgreSQL is away: there is nothing to end in order.
+            if not (self._stopping.is_set() and is_passing(error)):
+                raise
+        finally:
+            self._listening.close()
+
+    def _make_ready(self) -> None:
+        def make_ready(_connection: Connection) -> None:
+            self._bus.check_schema()
+            self._bus.ensure_queues(self._queues.wanted())
+
+        self._services.database.persistently(make_ready, give_up=self._stopping.is_set)
+
+    def _serve(self) -> None:
         heartbeat = Heartbeat(self._bus.settings, self._services.database, self._in_flight)
-        if self._bus.settings.visibility_heartbeat:
-            heartbeat.start()
         threads = [
             threading.Thread(target=self._perform_until_stopped, name=f"pgbus-{n}", daemon=True)
             for n in range(1, self._threads + 1)
         ]
         for thread in threads:
             thread.start()
+        if self._bus.settings.visibility_heartbeat:
+            heartbeat.start()
         _log.info("Worker %s serves with %d threads.", self._presence.name, self._threads)
         try:
             while not self._stopping.is_set():
@@ -83,9 +100,7 @@ class Worker:
         finally:
             self._stopping.set()
             self._shut_down(threads)
-            if self._bus.settings.visibility_heartbeat:
-                heartbeat.stop()
-            self._listening.close()
+            heartbeat.stop()
 
     def stop(self) -> None:
         """Takes nothing more; `run` returns when what runs has ended. Safe in a signal handler."""
@@ -95,40 +110,60 @@ class Worker:
     # the taking thread -------------------------------------------------------------------
 
     def _turn(self) -> None:
-        """Takes for the idle threads, then waits for a reason to take again."""
+        """Takes for the idle threads, then waits for a reason to take again.
+
+        Waits out an outage. What else goes wrong (a queue was dropped, say) must not end the
+        thread that all others wait for.
+        """
+        try:
+            wait = self._services.database.persistently(
+                self._take_for_the_idle, give_up=self._stopping.is_set
+            )
+        except Exception as error:  # noqa: BLE001 (see above)
+            if self._stopping.is_set() and is_passing(error):
+                return
+            _log.exception("Taking messages failed; it is tried again.")
+            self._queues_read_at = None
+            wait = _AFTER_FAILURE
+        if wait > 0:
+            self._note(self._listening.wait(self._capped(wait)))
+
+    def _take_for_the_idle(self, connection: Connection) -> float:
+        """Hands messages to the idle threads; returns the seconds to wait before the next look."""
         with self._lock:
             idle = self._idle
             self._due_at = None
-        wait = self._polling
-        try:
-            if idle:
-                taken = self._take(idle)
-                if isinstance(taken, list):
-                    self._hand_over(taken)
-                    return
-                wait = self._wait_after(taken)
-            else:
-                self._beat_when_due()
-        except (psycopg.Error, sqlalchemy.exc.DBAPIError) as error:
-            if not is_passing(error):
-                raise
-            _log.warning("PostgreSQL does not answer (%s); trying on.", error)
-            self._services.database.persistently(self._read_queues, give_up=self._stopping.is_set)
-            return
-        if self._listening.wait(self._capped(wait)):
-            with self._lock:
-                self._arrivals += 1
+        if not idle:
+            self._presence.beat_when_due(connection)
+            return self._polling
+        taken = self._take(connection, idle)
+        if isinstance(taken, Idle):
+            return self._wait_after(connection, taken)
+        self._hand_over(taken)
+        return 0.0
 
-    def _wait_after(self, idle: Idle) -> float:
+    def _wait_after(self, connection: Connection, idle: Idle) -> float:
         """Seconds to sleep after finding nothing; the timer's messages are sent in passing."""
-        wait = self._polling
-        if idle.next_send is not None and idle.next_send < self._polling:
-            with self._services.database.autocommit() as connection:
-                transitions.send_due(connection, _SEND_DUE_LIMIT)
-            return 0.0
+        due = [self._polling]
+        if idle.next_send is not None:
+            due.append(idle.next_send - _SEND_AHEAD)
+            if due[-1] <= 0:
+                # What another transaction has locked is not sent, and not to be waited for.
+                sent = transitions.send_due(connection, _SEND_DUE_LIMIT)
+                due[-1] = 0.0 if sent else self._polling
         if idle.next_visible is not None:
-            wait = min(wait, idle.next_visible)
-        return wait
+            due.append(idle.next_visible)
+        return min(due)
+
+    def _note(self, notified: set[str]) -> None:
+        """Remembers that something arrived, for the threads that are looking just now."""
+        if not notified:
+            return
+        if any(queue not in self._queues.physical and self._queues.may_be_mine(queue)
+               for queue in notified):  # fmt: skip
+            self._queues_read_at = None
+        with self._lock:
+            self._arrivals += 1
 
     def _capped(self, wait: float) -> float:
         with self._lock:
@@ -136,24 +171,27 @@ class Worker:
                 wait = min(wait, self._due_at - time.monotonic())
         return max(0.0, wait)
 
-    def _take(self, quantity: int) -> list[Delivery] | Idle:
-        with self._services.database.autocommit() as connection:
-            if (
-                self._queues_read_at is None
-                or time.monotonic() > self._queues_read_at + _QUEUES_EVERY
-            ):
-                self._read_queues(connection)
-            beat = self._presence.parameters() if self._presence.due_in() <= 0 else None
-            return self._mine(
-                transitions.take(
-                    connection,
-                    self._worker,
-                    queues=self._queues.next_order(),
-                    quantity=quantity,
-                    visibility=self._visibility,
-                    beat=beat,
-                )
+    def _take(self, connection: Connection, quantity: int) -> list[Delivery] | Idle:
+        if self._queues_are_old():
+            self._queues_read_at = time.monotonic()
+            self._queues.update(messages.queues(connection))
+        beat = self._presence.parameters() if self._presence.due_in() <= 0 else None
+        return self._mine(
+            transitions.take(
+                connection,
+                self._worker,
+                queues=self._queues.next_order(),
+                quantity=quantity,
+                visibility=self._visibility,
+                beat=beat,
             )
+        )
+
+    def _queues_are_old(self) -> bool:
+        """Whether to ask which queues exist; unless it is notified of new ones, whenever it polls."""
+        every = _QUEUES_EVERY if self._listening.works else self._polling
+        read_at = self._queues_read_at
+        return read_at is None or time.monotonic() >= read_at + every
 
     def _mine(self, taken: list[Delivery] | Idle) -> list[Delivery] | Idle:
         """Leaves out what this very worker has in hand: its heartbeat was late, it is not dead."""
@@ -164,15 +202,6 @@ class Worker:
                 _log.warning("Message %d of %s came again while it is in hand; its heartbeat was late.",
                              delivery.message_id, delivery.queue)  # fmt: skip
         return [delivery for delivery in taken if delivery not in self._in_flight]
-
-    def _read_queues(self, connection: Connection) -> None:
-        self._queues.update(messages.queues(connection))
-        self._queues_read_at = time.monotonic()
-
-    def _beat_when_due(self) -> None:
-        if self._presence.due_in() <= 0:
-            with self._services.database.autocommit() as connection:
-                self._presence.beat_when_due(connection)
 
     def _hand_over(self, taken: list[Delivery]) -> None:
         with self._lock:
@@ -205,7 +234,8 @@ class Worker:
 
     def _try_to_take(self) -> list[Delivery] | Idle:
         try:
-            return self._take(1)
+            with self._services.database.autocommit() as connection:
+                return self._take(connection, 1)
         except Exception as error:  # noqa: BLE001 (a thread that ends would be missed; polling goes on)
             if not is_passing(error):
                 _log.exception("Taking a message failed; the worker polls on.")
@@ -287,12 +317,15 @@ class Worker:
         }
 
 
-def run_worker(bus: Pgbus, *, supervised: bool = False) -> int:
-    """Runs a worker in the foreground until SIGTERM or SIGINT; a second one ends it at once."""
+def run_worker(bus: Pgbus, *, supervisor: int | None = None) -> int:
+    """Runs a worker in the foreground until SIGTERM or SIGINT; a second one ends it at once.
+
+    `supervisor` is the pid of the parent, without which it stops too.
+    """
     worker = Worker(bus)
     stop_on_signals(worker.stop)
-    if supervised:
-        stop_with_supervisor(worker.stop)
+    if supervisor is not None:
+        stop_with_supervisor(worker.stop, supervisor)
     worker.run()
     return 0
 

@@ -118,8 +118,7 @@ class Attempt:
         delivery = self.delivery
         services = self._services
 
-        def load(reference: subjects.SubjectReference) -> object:
-            return subjects.load_subject(reference, session)
+        load = session.load
 
         def subject() -> object:
             if delivery.subject_type is None or delivery.subject_id is None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from pgbus.engine.decision import EventEntry, NextAttempt
 from pgbus.engine.definition import registry
 from pgbus.engine.errors import InvalidTransition, NotPaused, StepNotDefined
 from pgbus.engine.observe import emission
@@ -30,7 +31,6 @@ from pgbus.engine.states import (
     allows,
 )
 from pgbus.engine.storage import runs, transitions
-from pgbus.engine.storage.transitions import EventEntry, NextAttempt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,7 +139,7 @@ def reschedule(services: Services, workflow_id: str, at: datetime, request: Requ
 def skip(services: Services, workflow_id: str, request: Request) -> RunRow:
     """Skips the step the run is on and schedules the next."""
     with locked(services, workflow_id, Verb.SKIP, request) as it:
-        definition = definition_of(it)
+        definition = definition_of(services, it)
         transitions.end_attempt(it.connection, it.attempt, AttemptStatus.SKIPPED, Outcome.SKIPPED)
         _next_step(services, it, definition, Event.STEP_SKIPPED)
         return _after(it)
@@ -148,7 +148,7 @@ def skip(services: Services, workflow_id: str, request: Request) -> RunRow:
 def resume_at(services: Services, workflow_id: str, step_name: str, request: Request) -> RunRow:
     """Schedules a new attempt of the named step, also of one that completed before."""
     with locked(services, workflow_id, Verb.RESUME_AT, request) as it:
-        definition = definition_of(it)
+        definition = definition_of(services, it)
         step = definition.step(step_name)
         if step.removed:
             raise StepNotDefined(f"{definition.name} has removed its step {step_name!r}.")
@@ -161,7 +161,7 @@ def resume_at(services: Services, workflow_id: str, step_name: str, request: Req
 def resume(services: Services, workflow_id: str, request: Request) -> RunRow:
     """Goes on: with what a body's end held back, else from the newest attempt."""
     with locked(services, workflow_id, Verb.RESUME, request) as it:
-        _resume(services, it, definition_of(it))
+        _resume(services, it, definition_of(services, it))
         return _after(it)
 
 
@@ -200,7 +200,8 @@ def locked(
 ) -> Iterator[LockedRun]:
     """Locks the run for a verb that its state allows; tells the host what happened, after commit.
 
-    Raises `InvalidTransition`, `RunNotFound`, or `RunLocked`.
+    All or nothing: an error anywhere in it leaves the run, and the host's transaction, as
+    they were. Raises `InvalidTransition`, `RunNotFound`, or `RunLocked`.
     """
     if guarded_run.get() == workflow_id:
         raise InvalidTransition(
@@ -208,6 +209,7 @@ def locked(
             "are asked. Return a truth value from the guard, or use the verb in a body.",
             status=RunStatus.PERFORMING,
         )
+    services.bus.check_schema()
     payloads: list[Payload] = []
     with services.transaction(request.session) as connection:
         run, attempt = runs.lock(connection, workflow_id)
@@ -231,8 +233,8 @@ def _refusal(verb: Verb, run: RunRow, attempt: AttemptRow) -> InvalidTransition:
     return error(f"Run {run.workflow_id} of {run.workflow_class}: {problem}.", status=run.status)
 
 
-def definition_of(it: LockedRun) -> Definition:
-    """The definition of the run's class; raises `StepNotDefined` when it is not loaded."""
+def definition_of(services: Services, it: LockedRun) -> Definition:
+    """The definition of the run's class, its queues there; `StepNotDefined` when it is not loaded."""
     definition = registry.find(it.run.workflow_class)
     if definition is None:
         assert it.verb in NEEDS_CLASS  # noqa: S101 (available_actions promises as much)
@@ -240,6 +242,7 @@ def definition_of(it: LockedRun) -> Definition:
             f"{it.verb} of run {it.run.workflow_id} needs its class "
             f"{it.run.workflow_class}, which is not loaded here; import its module."
         )
+    services.bus.make_ready(definition)
     return definition
 
 

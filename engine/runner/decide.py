@@ -13,9 +13,9 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from pgbus.engine.decision import ErrorEntry, EventEntry, Finalization, NextAttempt
 from pgbus.engine.definition.policy import PolicyAction
 from pgbus.engine.states import AttemptStatus, Event, Move, Outcome, RunStatus
-from pgbus.engine.storage.transitions import ErrorEntry, EventEntry, Finalization, NextAttempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable

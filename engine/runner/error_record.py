@@ -8,7 +8,8 @@ import sysconfig
 import traceback
 from typing import TYPE_CHECKING
 
-from pgbus.engine.storage.transitions import ErrorEntry
+from pgbus.engine.codec import storable
+from pgbus.engine.decision import ErrorEntry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,11 +57,6 @@ def qualified_name(error: type[BaseException]) -> str:
     """The class as `module.Qualname`, without the module for builtins."""
     name = f"{error.__module__}.{error.__qualname__}"
     return storable(name.removeprefix("builtins."))
-
-
-def storable(text: str) -> str:
-    """The text without what PostgreSQL refuses: NUL becomes U+2400, lone surrogates escapes."""
-    return text.replace("\0", "\u2400").encode("utf-8", "backslashreplace").decode()
 
 
 def _message(error: BaseException) -> str:

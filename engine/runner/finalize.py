@@ -14,11 +14,12 @@ from pgbus.engine.storage import transitions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pgbus.engine.decision import Finalization
     from pgbus.engine.definition.definition import Definition
     from pgbus.engine.observe.emission import Payload
     from pgbus.engine.runner.services import Services
     from pgbus.engine.storage.database import Connection
-    from pgbus.engine.storage.transitions import Delivery, Finalization, Finalized, Worker
+    from pgbus.engine.storage.transitions import Delivery, Finalized, Worker
 
 #: A run goes on at once for this many steps and seconds; then it queues behind the others.
 MAX_STEPS = 8

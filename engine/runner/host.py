@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
-from pgbus.engine.errors import NotInStep, UnknownSubject
+from pgbus.engine.errors import NotInStep
 from pgbus.engine.subjects import SubjectReference, load_subject
 
 if TYPE_CHECKING:
@@ -38,10 +38,7 @@ class Host:
         detached from the session that loaded it.
         """
         if self._session_factory is None:
-            raise UnknownSubject(
-                f"{reference.type} {reference.id} cannot be loaded: the bus has no session_factory. "
-                "Give it your sessionmaker or scoped_session."
-            )
+            return load_subject(reference, None)
         session = self._session_factory()
         if hasattr(self._session_factory, "remove"):
             return load_subject(reference, session)
@@ -57,12 +54,8 @@ class PhaseSession:
 
     def __init__(self, factory: Callable[[], Any] | None) -> None:
         self._factory = factory
+        self._scope: Any = factory if hasattr(factory, "remove") else None
         self._session: Any = None
-
-    @property
-    def opened(self) -> bool:
-        """Whether the host's code has used it."""
-        return self._session is not None
 
     def __call__(self) -> Any:
         """The session; raises `NotInStep` when the bus has no session_factory."""
@@ -72,22 +65,33 @@ class PhaseSession:
                     "self.session needs Pgbus(session_factory=...): give the bus your sessionmaker "
                     "or scoped_session."
                 )
-            session = self._factory()
             # A scoped_session itself is kept, not the session it holds: only it can remove it.
-            self._session = self._factory if hasattr(self._factory, "remove") else session
+            self._session = self._scope or self._factory()
         return self._session
+
+    def load(self, reference: SubjectReference) -> object | None:
+        """The record of this phase; None when it is gone. An adapter may do without a session."""
+        return load_subject(reference, None if self._factory is None else self())
 
     def commit(self) -> None:
         """Commits what the phase wrote, if it used the session."""
-        if self._session is not None:
-            self._session.commit()
+        if session := self._used():
+            session.commit()
 
     def close(self) -> None:
         """Rolls back what was not committed and gives the connection back."""
-        session, self._session = self._session, None
+        session, self._session = self._used(), None
         if session is None:
             return
-        if hasattr(session, "remove"):
+        if session is self._scope:
             session.remove()
         else:
             session.close()
+
+    def _used(self) -> Any:
+        """The session, if the host's code has used it; a scoped one also past `self.session`."""
+        if self._session is None and self._scope is not None:
+            # Outside its scope (no application context, say) asking raises: none was used.
+            with suppress(Exception):
+                return self._scope if self._scope.registry.has() else None
+        return self._session

@@ -43,10 +43,14 @@ class Services:
         return nullcontext(self.database.joined(session))
 
     def transaction(self, session: Any) -> AbstractContextManager[Connection]:
-        """The connection for several statements: the host's transaction, else one of its own."""
+        """The connection for several statements, all or nothing.
+
+        In a transaction of its own, else in a savepoint of the host's, which an error leaves
+        as it was before.
+        """
         if session is None:
             return self.database.transaction()
-        return nullcontext(self.database.joined(session))
+        return self.database.joined(session).savepoint()
 
     def decider(
         self, delivery: Delivery, definition: Definition | None, step: Step | None

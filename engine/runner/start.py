@@ -16,11 +16,12 @@ from pgbus.engine.runner.decide import scheduled
 from pgbus.engine.states import Event, RunStatus, Verb
 from pgbus.engine.storage import runs, transitions
 from pgbus.engine.storage.runs import RunRow
-from pgbus.engine.storage.transitions import NewRun, NextAttempt
+from pgbus.engine.storage.transitions import NewRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
+    from pgbus.engine.decision import NextAttempt
     from pgbus.engine.definition.definition import Definition
     from pgbus.engine.runner.control import Request
     from pgbus.engine.runner.run import Run
@@ -48,7 +49,7 @@ def start(
     definition = options.workflow_class._definition  # noqa: SLF001 (the engine's own half of the class)
     prepared = _prepare(services, subject, arguments)
     new = _new_run(services, definition, prepared, options)
-    services.bus.make_ready(definition, new.queue)
+    _make_ready(services, definition, options)
     with services.connection(options.session) as connection:
         return _start(services, connection, new)
 
@@ -56,7 +57,7 @@ def start(
 def rerun(services: Services, workflow_id: str, request: Request) -> Run:
     """Starts a new run with an ended one's subject and arguments, and writes on both trails."""
     with control.locked(services, workflow_id, Verb.RERUN, request) as old:
-        definition = control.definition_of(old)
+        definition = control.definition_of(services, old)
         options = StartOptions(
             workflow_class=definition.workflow_class, actor=request.actor, reason=request.reason
         )
@@ -64,7 +65,6 @@ def rerun(services: Services, workflow_id: str, request: Request) -> Run:
             _new_id(), old.run.subject_type, old.run.subject_id, old.run.encoded_arguments
         )
         new = _new_run(services, definition, prepared, options, rerun_of=workflow_id)
-        services.bus.make_ready(definition, new.queue)
         run = _start(services, old.connection, new)
         old.record(
             Event.RERUN,
@@ -130,17 +130,28 @@ def start_many(
         _prepare(services, subject, arguments, name=f"items[{place}].arguments")
         for place, (subject, arguments) in enumerate(items)
     ]
-    services.bus.make_ready(definition, first.queue)
+    _make_ready(services, definition, options)
+    became: dict[str, Run | AlreadyRunning] = {}
     with services.transaction(options.session) as connection:
-        started: dict[str, RunRow] = {}
-        for chunk in _chunks(wanted):
-            started.update(_start_chunk(connection, definition, first, chunk, options))
-        return [
-            services.bus.handle(started[one.workflow_id])
-            if one.workflow_id in started
-            else _in_the_way(services, connection, definition, one)
-            for one in wanted
-        ]
+        for chunk in _chunks(sorted(wanted, key=_subject_order)):
+            # Who lost to a run that ended meanwhile has another go.
+            while left := [one for one in chunk if one.workflow_id not in became]:
+                rows = _start_chunk(connection, definition, first, left, options)
+                became |= {row.workflow_id: services.bus.handle(row) for row in rows}
+                became |= _losers(services, connection, definition, left, became.keys())
+    return [became[one.workflow_id] for one in wanted]
+
+
+def _subject_order(one: _Prepared) -> tuple[str, str]:
+    """The same over all chunks, so that two callers wait for each other and never deadlock."""
+    return one.subject_type or "", one.subject_id or ""
+
+
+def _make_ready(services: Services, definition: Definition, options: StartOptions[Any]) -> None:
+    """Brings into being what the start needs, once it is known that the start can be."""
+    if options.session is not None:
+        services.database.joined(options.session)
+    services.bus.make_ready(definition)
 
 
 def _prepare(
@@ -198,7 +209,7 @@ def _start_chunk(
     first: NextAttempt,
     chunk: list[_Prepared],
     options: StartOptions[Any],
-) -> dict[str, RunRow]:
+) -> list[RunRow]:
     started = transitions.start_runs(
         connection,
         workflow_ids=[one.workflow_id for one in chunk],
@@ -212,29 +223,36 @@ def _start_chunk(
         reason=options.reason,
     )
     by_id = {one.workflow_id: one for one in chunk}
-    return {
-        workflow_id: RunRow(
+    return [
+        RunRow(
             workflow_id, definition.name, definition.digest, RunStatus.READY,
             by_id[workflow_id].subject_type, by_id[workflow_id].subject_id,
             by_id[workflow_id].arguments, None, first.step_name, step_id, None,
             created_at, created_at, None, None,
         )
         for workflow_id, created_at, step_id in started
-    }  # fmt: skip
+    ]  # fmt: skip
 
 
-def _in_the_way(
-    services: Services, connection: Connection, definition: Definition, one: _Prepared
-) -> AlreadyRunning:
-    row = runs.ongoing_of_subject(
-        connection, definition.name, str(one.subject_type), str(one.subject_id)
+def _losers(
+    services: Services,
+    connection: Connection,
+    definition: Definition,
+    chunk: list[_Prepared],
+    started: Container[str],
+) -> dict[str, AlreadyRunning]:
+    """What became of those that did not start, as far as the run in their way is still ongoing."""
+    losers = [one for one in chunk if one.workflow_id not in started]
+    if not losers:
+        return {}
+    holders = runs.ongoing_of_subjects(
+        connection, definition.name, [(one.subject_type, one.subject_id) for one in losers]
     )
-    if row is None:
-        raise DefinitionError(
-            f"The run that kept {one.subject_type} {one.subject_id} from a second one ended "
-            "meanwhile; start again."
-        )
-    return _already_running(services, row)
+    return {
+        one.workflow_id: _already_running(services, holder)
+        for one in losers
+        if (holder := holders.get((one.subject_type, one.subject_id)))
+    }
 
 
 def _already_running(services: Services, row: RunRow) -> AlreadyRunning:

@@ -16,11 +16,12 @@ import select
 import threading
 import weakref
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import psycopg
 import sqlalchemy
 from sqlalchemy import event
+from sqlalchemy.orm import Session, scoped_session
 
 from pgbus.engine.errors import WrongDatabase
 
@@ -46,8 +47,19 @@ _pausing = threading.Event()
 
 #: Connection exceptions, insufficient resources, operator intervention (a shutdown), system errors.
 _PASSING_CLASSES = frozenset({"08", "53", "57", "58"})
-#: A standby that was a primary, a serialization failure, a deadlock, a lock not had in time.
-_PASSING_STATES = frozenset({"25006", "40001", "40P01", "55P03"})
+#: A standby that was a primary, or a server that became read-only.
+_READ_ONLY = "25006"
+#: A serialization failure, a deadlock, a lock not had in time.
+_UNLUCKY_STATES = frozenset({"40001", "40P01", "55P03"})
+
+#: A server that vanished without a word is noticed in half a minute; the URL's own values win.
+_NOTICE_SILENCE = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,
+}
 
 _log = logging.getLogger("pgbus.storage")
 
@@ -91,6 +103,13 @@ class Connection:
         rows = self.rows(statement, **parameters)
         return rows[0] if rows else None
 
+    @contextmanager
+    def savepoint(self) -> Iterator[Self]:
+        """A savepoint of a host's transaction; an error rolls back to it and passes on."""
+        assert isinstance(self._driver, sqlalchemy.Connection)  # noqa: S101 (from joined())
+        with self._driver.begin_nested():
+            yield self
+
 
 class _Slot:
     """One pooled connection, replaced when it is found dead before it is used."""
@@ -111,6 +130,15 @@ class _Slot:
         assert isinstance(driver, psycopg.Connection)  # noqa: S101 (our own engine's driver)
         return driver
 
+    def lent(self, schema: str) -> Iterator[Connection]:
+        """The connection for one use; left behind when its server turns out to be read-only."""
+        driver = self.driver()
+        try:
+            yield Connection(driver, schema)
+        except psycopg.errors.ReadOnlySqlTransaction:
+            driver.close()
+            raise
+
     def release(self) -> None:
         pooled, self._pooled = self._pooled, None
         if pooled is None:
@@ -121,13 +149,40 @@ class _Slot:
         pooled.close()
 
 
+class _Outage:
+    """Whether PostgreSQL answers this process: each change is said once, whoever notices it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lasts = False
+
+    def failed(self, error: BaseException) -> None:
+        """A statement found PostgreSQL gone, or was unlucky."""
+        if _sqlstate(error) in _UNLUCKY_STATES:
+            _log.info("A statement is tried again: %s", error)
+        elif self._changes(lasts=True):
+            _log.warning("PostgreSQL does not answer (%s); trying on.", error)
+
+    def worked(self) -> None:
+        """A statement was answered."""
+        if self._lasts and self._changes(lasts=False):
+            _log.warning("PostgreSQL answers again.")
+
+    def _changes(self, *, lasts: bool) -> bool:
+        with self._lock:
+            changes, self._lasts = self._lasts is not lasts, lasts
+        return changes
+
+
 class Database:
     """The database that holds one bus: its own connections, and hosts' checked against it."""
 
     def __init__(self, settings: Settings) -> None:
         self.schema = settings.schema
+        self._outage = _Outage()
+        url = sqlalchemy.make_url(settings.database_url)
         self.engine = sqlalchemy.create_engine(
-            settings.database_url,
+            url,
             isolation_level="AUTOCOMMIT",
             pool_size=settings.threads + 4,
             max_overflow=settings.threads + 4,
@@ -135,6 +190,7 @@ class Database:
             connect_args={
                 "application_name": "pgbus",
                 "prepare_threshold": 5 if settings.prepared_statements else None,
+                **{name: value for name, value in _NOTICE_SILENCE.items() if name not in url.query},
             },
         )
         event.listen(self.engine, "checkout", _refuse_dead_socket)
@@ -158,13 +214,13 @@ class Database:
         if slot is None or slot.busy:
             slot = _Slot(self.engine)
             try:
-                yield Connection(slot.driver(), self.schema)
+                yield from slot.lent(self.schema)
             finally:
                 slot.release()
             return
         slot.busy = True
         try:
-            yield Connection(slot.driver(), self.schema)
+            yield from slot.lent(self.schema)
         finally:
             slot.busy = False
 
@@ -183,7 +239,8 @@ class Database:
         """Runs `work`, which must be safe to run again, until the database answers.
 
         Waits out a restart, a failover and a deadlock, with a growing pause and one log line
-        per change of state; any other error passes, and a passing one once `give_up` says so.
+        per change of state of the whole process; any other error passes, and a passing one
+        once `give_up` says so.
         """
         pause = _FIRST_PAUSE
         while True:
@@ -193,13 +250,11 @@ class Database:
             except (psycopg.Error, sqlalchemy.exc.DBAPIError) as error:
                 if not is_passing(error) or give_up():
                     raise
-                if pause == _FIRST_PAUSE:
-                    _log.warning("PostgreSQL does not answer (%s); trying on.", error)
+                self._outage.failed(error)
                 _pausing.wait(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
             else:
-                if pause > _FIRST_PAUSE:
-                    _log.warning("PostgreSQL answers again.")
+                self._outage.worked()
                 return result
 
     def joined(self, session: Any) -> Connection:
@@ -208,19 +263,15 @@ class Database:
         `session` is a SQLAlchemy Session, scoped_session or Connection. One that is bound
         to another database raises `WrongDatabase`, before anything is written.
         """
-        if isinstance(session, sqlalchemy.Connection):
-            host = session
-        elif callable(getattr(session, "connection", None)):
-            host = session.connection()
+        given = session.registry() if isinstance(session, scoped_session) else session
+        if isinstance(given, Session):
+            host = given.connection()
+        elif isinstance(given, sqlalchemy.Connection):
+            host = given
         else:
             raise WrongDatabase(
-                f"session= is a {type(session).__qualname__}; give a SQLAlchemy Session, "
-                "scoped_session or Connection."
-            )
-        if not isinstance(host, sqlalchemy.Connection):
-            raise WrongDatabase(
-                f"session= is a {type(session).__qualname__}, whose connection is not synchronous; "
-                "call inside run_sync() with the session it gives."
+                f"session= is a {type(given).__qualname__}; give a SQLAlchemy Session, "
+                "scoped_session or Connection (of an asynchronous one: inside its run_sync())."
             )
         joined = Connection(host, self.schema)
         if host.engine not in self._checked:
@@ -248,11 +299,21 @@ class Database:
 
 def is_passing(error: BaseException) -> bool:
     """Whether the same statement may succeed later: the connection is gone, or a lock was unlucky."""
-    cause = getattr(error, "orig", None) or error
-    sqlstate = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+    sqlstate = _sqlstate(error)
     if sqlstate is None:
-        return isinstance(cause, psycopg.OperationalError)
-    return sqlstate[:2] in _PASSING_CLASSES or sqlstate in _PASSING_STATES
+        return isinstance(_cause(error), psycopg.OperationalError)
+    return (
+        sqlstate[:2] in _PASSING_CLASSES or sqlstate in _UNLUCKY_STATES or sqlstate == _READ_ONLY
+    )
+
+
+def _cause(error: BaseException) -> BaseException:
+    return getattr(error, "orig", None) or error
+
+
+def _sqlstate(error: BaseException) -> str | None:
+    cause = _cause(error)
+    return getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
 
 
 def _refuse_dead_socket(driver: psycopg.Connection[Any], _record: object, _proxy: object) -> None:

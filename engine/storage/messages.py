@@ -30,6 +30,8 @@ SELECT msg_id FROM pgmq.set_vt(CAST(:queue AS text), CAST(:message_id AS bigint)
     clock_timestamp() + make_interval(secs => CAST(:seconds AS double precision)))
 """
 
+_NOTIFY = "SELECT pg_notify(CAST(:channel AS text), CAST(:payload AS text))"
+
 _ARCHIVE = "SELECT pgmq.archive(CAST(:queue AS text), CAST(:message_id AS bigint))"
 
 
@@ -61,6 +63,11 @@ def keep_invisible(
 def set_visible_in(connection: Connection, queue: str, message_id: int, seconds: float) -> None:
     """Lets a message be delivered again in this many seconds."""
     connection.rows(_SET_VISIBLE_IN, queue=queue, message_id=message_id, seconds=seconds)
+
+
+def notify(connection: Connection, channel: str, payload: str) -> None:
+    """Wakes whoever listens on the channel; workers expect the name of a queue."""
+    connection.rows(_NOTIFY, channel=channel, payload=payload)
 
 
 def archive(connection: Connection, queue: str, message_id: int) -> None:

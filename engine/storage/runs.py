@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import psycopg
 import sqlalchemy.exc
@@ -14,7 +15,7 @@ from pgbus.engine.errors import RunLocked, RunNotFound
 from pgbus.engine.states import AttemptStatus, Event, Outcome, RunStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from pgbus.engine.storage.database import Connection
@@ -127,10 +128,11 @@ _FIND = f"SELECT {RUN_COLUMNS} FROM {{schema}}.workflows w WHERE w.workflow_id =
 
 _LOCK = f"SELECT {RUN_COLUMNS} FROM {{schema}}.lock_run(CAST(:id AS uuid)) w"
 
-_ONGOING_OF_SUBJECT = f"""
-SELECT {RUN_COLUMNS} FROM {{schema}}.workflows w
+_ONGOING_OF_SUBJECTS = f"""
+SELECT {RUN_COLUMNS}
+  FROM unnest(CAST(:subject_types AS text[]), CAST(:subject_ids AS text[])) AS n (subject_type, subject_id)
+  JOIN {{schema}}.workflows w USING (subject_type, subject_id)
  WHERE w.workflow_class = :workflow_class AND w.ended_at IS NULL
-   AND w.subject_type = :subject_type AND w.subject_id = :subject_id
 """
 
 _RERUNS = """
@@ -140,6 +142,8 @@ SELECT workflow_id::text FROM {schema}.workflows WHERE rerun_of = CAST(:id AS uu
 _NEWEST_ATTEMPT = f"""
 SELECT {_ATTEMPT_COLUMNS} FROM {{schema}}.workflow_steps s WHERE s.step_id = CAST(:step_id AS bigint)
 """
+
+_LOCK_NEWEST_ATTEMPT = f"{_NEWEST_ATTEMPT} FOR UPDATE"
 
 _ATTEMPTS = f"""
 SELECT {_ATTEMPT_COLUMNS} FROM {{schema}}.workflow_steps s
@@ -151,12 +155,14 @@ SELECT event_id, event, step_name, attempt, actor, reason, from_status, to_statu
   FROM {schema}.workflow_events WHERE workflow_id = CAST(:id AS uuid) ORDER BY event_id
 """
 
-#: Each step's latest completed output.
+#: The output of each step's latest completed attempt, also when it has none but an earlier one had.
 _OUTPUTS = """
-SELECT DISTINCT ON (step_name) step_name, output::text
-  FROM {schema}.workflow_steps
- WHERE workflow_id = CAST(:id AS uuid) AND status = 'completed' AND output IS NOT NULL
- ORDER BY step_name, attempt DESC
+SELECT step_name, output::text
+  FROM (SELECT DISTINCT ON (step_name) step_name, output
+          FROM {schema}.workflow_steps
+         WHERE workflow_id = CAST(:id AS uuid) AND status = 'completed'
+         ORDER BY step_name, attempt DESC) s
+ WHERE output IS NOT NULL
 """
 
 #: How often in a row, up to this attempt, policies and stalls reattempted the step. The body's own
@@ -196,39 +202,47 @@ def _attempt_from(row: tuple[Any, ...]) -> AttemptRow:
 
 
 def find(connection: Connection, workflow_id: str) -> RunRow | None:
-    """The run, or None."""
-    row = connection.row(_FIND, id=workflow_id)
+    """The run, or None; also for what is no run's id at all."""
+    known = _canonical(workflow_id)
+    row = connection.row(_FIND, id=known) if known else None
     return run_from(row) if row else None
 
 
-def ongoing_of_subject(
-    connection: Connection, workflow_class: str, subject_type: str, subject_id: str
-) -> RunRow | None:
-    """The subject's ongoing run of exactly this class, or None."""
-    row = connection.row(
-        _ONGOING_OF_SUBJECT,
+def ongoing_of_subjects(
+    connection: Connection,
+    workflow_class: str,
+    subjects: Sequence[tuple[str | None, str | None]],
+) -> dict[tuple[str | None, str | None], RunRow]:
+    """The ongoing run of exactly this class for each subject (type and id) that has one."""
+    rows = connection.rows(
+        _ONGOING_OF_SUBJECTS,
         workflow_class=workflow_class,
-        subject_type=subject_type,
-        subject_id=subject_id,
+        subject_types=[subject_type for subject_type, _ in subjects],
+        subject_ids=[subject_id for _, subject_id in subjects],
     )
-    return run_from(row) if row else None
+    return {(row.subject_type, row.subject_id): row for row in map(run_from, rows)}
 
 
 def newest_attempt(connection: Connection, run: RunRow) -> AttemptRow:
     """The attempt that decides what the run is on."""
-    row = connection.row(_NEWEST_ATTEMPT, step_id=run.step_id)
+    return _newest(connection, run, _NEWEST_ATTEMPT)
+
+
+def _newest(connection: Connection, run: RunRow, statement: str) -> AttemptRow:
+    row = connection.row(statement, step_id=run.step_id)
     if row is None:
         raise RunNotFound(f"Run {run.workflow_id} has no attempt {run.step_id}.")
     return _attempt_from(row)
 
 
 def lock(connection: Connection, workflow_id: str) -> tuple[RunRow, AttemptRow]:
-    """The run, its row locked until the transaction ends, and its newest attempt.
+    """The run and its newest attempt, both rows locked until the transaction ends.
 
     Raises `RunNotFound`, and `RunLocked` when another transaction keeps the lock.
     """
+    known = _canonical(workflow_id)
     try:
-        row = connection.row(_LOCK, id=workflow_id)
+        row = connection.row(_LOCK, id=known) if known else None
     except (psycopg.errors.LockNotAvailable, sqlalchemy.exc.OperationalError) as error:
         if not is_lock_timeout(error):
             raise
@@ -239,7 +253,15 @@ def lock(connection: Connection, workflow_id: str) -> tuple[RunRow, AttemptRow]:
     if row is None:
         raise RunNotFound(f"There is no run {workflow_id}.")
     run = run_from(row)
-    return run, newest_attempt(connection, run)
+    return run, _newest(connection, run, _LOCK_NEWEST_ATTEMPT)
+
+
+def _canonical(workflow_id: object) -> str | None:
+    """The id as PostgreSQL writes it; None when it cannot be one."""
+    try:
+        return str(UUID(str(workflow_id)))
+    except ValueError:
+        return None
 
 
 def is_lock_timeout(error: BaseException) -> bool:

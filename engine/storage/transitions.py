@@ -12,15 +12,22 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pgbus.engine.states import TRANSITIONS, AttemptStatus, Event, Move, Outcome, RunStatus, Verb
+from pgbus.engine.codec import storable
+from pgbus.engine.decision import EventEntry
+from pgbus.engine.states import TRANSITIONS, AttemptStatus, Event, Outcome, RunStatus, Verb
 from pgbus.engine.storage.processes import BEAT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
+    from pgbus.engine.decision import Finalization, NextAttempt
     from pgbus.engine.storage.database import Connection
     from pgbus.engine.storage.runs import AttemptRow, RunRow
+
+
+#: Of a reason, and of each text in an event's details, the trail keeps this many characters.
+_LONGEST_TEXT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,54 +92,6 @@ class Idle:
 
     next_visible: float | None
     next_send: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class EventEntry:
-    """An event to record; `details` become its JSON details."""
-
-    event: Event
-    reason: str | None = None
-    details: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorEntry:
-    """An error as recorded on an attempt or a job: class, message, and a JSON document."""
-
-    error_class: str
-    message: str
-    document: str
-
-
-@dataclass(frozen=True, slots=True)
-class NextAttempt:
-    """The attempt to schedule: at the later of `wait` seconds from now and `not_before`."""
-
-    step_name: str
-    queue: str
-    wait: float = 0.0
-    not_before: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Finalization:
-    """How an attempt ends and its run moves on.
-
-    `held` is what resume applies when the run was paused meanwhile; None takes effect
-    even then.
-    """
-
-    move: Move
-    target: RunStatus
-    attempt_status: AttemptStatus
-    outcome: Outcome
-    events: tuple[EventEntry, ...]
-    output: str | None = None
-    error: ErrorEntry | None = None
-    reattempted_by: str | None = None
-    held: str | None = None
-    next: NextAttempt | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,25 +184,24 @@ SELECT n.step_id, {schema}.schedule_step(n.step_id, CAST(:workflow_id AS uuid), 
                         CAST(:not_before AS timestamptz)) AS at) n
 """
 
-#: Moves a scheduled attempt to another time and sends its message for it (NULL: at its own time).
+#: Moves a scheduled attempt to :at, not before now (NULL: it keeps its time), and sends its message.
 _RESEND = """
 UPDATE {schema}.workflow_steps s
    SET scheduled_at = m.at, message_id = m.message_id, queue = CAST(:queue AS text),
        send_at = CASE WHEN m.message_id IS NULL THEN m.at END
   FROM (SELECT t.at, {schema}.send_step(CAST(:workflow_id AS uuid), CAST(:queue AS text), t.at, true) AS message_id
-          FROM (SELECT coalesce(greatest(CAST(:at AS timestamptz), clock_timestamp()), scheduled_at) AS at
+          FROM (SELECT CASE WHEN CAST(:at AS timestamptz) IS NULL THEN scheduled_at
+                            ELSE greatest(CAST(:at AS timestamptz), clock_timestamp()) END AS at
                   FROM {schema}.workflow_steps WHERE step_id = CAST(:step_id AS bigint)) t) m
  WHERE s.step_id = CAST(:step_id AS bigint) AND s.status = 'scheduled'
 RETURNING s.scheduled_at
 """
 
-#: Takes back a scheduled attempt's message, sent or to be sent.
+#: Forgets a scheduled attempt's message, sent or to be sent.
 _WITHDRAW = """
 UPDATE {schema}.workflow_steps SET send_at = NULL, message_id = NULL
  WHERE step_id = CAST(:step_id AS bigint) AND status = 'scheduled'
 """
-
-_DELETE_MESSAGE = "SELECT pgmq.delete(CAST(:queue AS text), CAST(:message_id AS bigint))"
 
 _END_ATTEMPT = """
 UPDATE {schema}.workflow_steps
@@ -280,8 +238,8 @@ def start_run(connection: Connection, new: NewRun) -> Started:
         queue=new.queue,
         wait=new.wait,
         not_before=new.not_before,
-        actor=new.actor,
-        reason=cut(new.reason),
+        actor=storable(new.actor),
+        reason=_cut(new.reason),
         details=new.details,
     )
     assert row is not None  # noqa: S101 (the function returns a row or raises)
@@ -314,8 +272,8 @@ def start_runs(
         queue=first.queue,
         wait=first.wait,
         not_before=first.not_before,
-        actor=actor,
-        reason=cut(reason),
+        actor=storable(actor),
+        reason=_cut(reason),
     )
     return [(row[0], row[1], row[2]) for row in rows]
 
@@ -468,7 +426,6 @@ def resend(
     connection: Connection, attempt: AttemptRow, *, at: datetime | None, queue: str | None = None
 ) -> datetime:
     """Sends a scheduled attempt's message anew, for `at` (not before now) or its own time."""
-    withdraw(connection, attempt)
     row = connection.row(
         _RESEND,
         step_id=attempt.step_id,
@@ -482,15 +439,12 @@ def resend(
 
 
 def withdraw(connection: Connection, attempt: AttemptRow) -> None:
-    """Takes back the message of an attempt that is scheduled.
+    """Lets an attempt that is scheduled forget its message; one in progress keeps its worker's.
 
-    The message of one in progress is its worker's. A worker never waits for a run while
-    it holds a message, so deleting it with the run locked cannot deadlock.
+    A message that was sent stays where it is, claims nothing and goes: locked from here
+    it would hold up the heartbeat of whoever has it in hand, for as long as a host's
+    transaction lasts.
     """
-    if attempt.status is not AttemptStatus.SCHEDULED:
-        return
-    if attempt.message_id is not None:
-        connection.rows(_DELETE_MESSAGE, queue=attempt.queue, message_id=attempt.message_id)
     connection.rows(_WITHDRAW, step_id=attempt.step_id)
 
 
@@ -498,7 +452,6 @@ def end_attempt(
     connection: Connection, attempt: AttemptRow, status: AttemptStatus, outcome: Outcome
 ) -> None:
     """Ends an attempt from outside its body; an error it has stays on it."""
-    withdraw(connection, attempt)
     connection.rows(_END_ATTEMPT, step_id=attempt.step_id, status=status, outcome=outcome)
 
 
@@ -525,8 +478,8 @@ def record(
         event=entry.event,
         step_name=step_name,
         attempt=attempt,
-        actor=actor,
-        reason=cut(entry.reason),
+        actor=storable(actor),
+        reason=_cut(entry.reason),
         source=source,
         target=target,
         details=_details(entry.details),
@@ -545,7 +498,7 @@ def _event_arrays(events: tuple[EventEntry, ...]) -> dict[str, object]:
         return _plain_event_arrays(names)
     return {
         "events": array_literal(names),
-        "reasons": [cut(entry.reason) for entry in events],
+        "reasons": [_cut(entry.reason) for entry in events],
         "details": [_details(entry.details) for entry in events],
     }
 
@@ -556,11 +509,18 @@ def _plain_event_arrays(names: tuple[Event, ...]) -> dict[str, object]:
     return {"events": array_literal(names), "reasons": nothing, "details": nothing}
 
 
-def cut(text: str | None, limit: int = 1000) -> str | None:
-    """The first `limit` characters; None for a blank text."""
+def _cut(text: str | None) -> str | None:
+    """As much of a text as a trail keeps; None for a blank one."""
     text = (text or "").strip()
-    return text[:limit] or None
+    return storable(text[:_LONGEST_TEXT]) or None
 
 
 def _details(details: dict[str, Any] | None) -> str | None:
-    return json.dumps(details) if details else None
+    if not details:
+        return None
+    return json.dumps(
+        {
+            name: storable(value[:_LONGEST_TEXT]) if isinstance(value, str) else value
+            for name, value in details.items()
+        }
+    )

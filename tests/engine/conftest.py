@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.driving import Driver
+from support.replay import assert_trail_replays
 
 from pgbus import Pgbus
 
@@ -13,6 +14,7 @@ def bus(database):
     bus = Pgbus(database_url=database.url)
     yield bus
     bus.close()
+    assert_trail_replays(database)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 -- Starts many runs of one class in a handful of statements; returns the ids of those that started.
--- A subject with an ongoing run (or one that comes twice) is left out. Rows go in by subject, so that
--- two callers with the same subjects wait for each other instead of deadlocking.
+-- A subject with an ongoing run is left out; of one that comes twice the first is taken. Rows go in in
+-- the order given: the caller sorts by subject, so that two with the same subjects never deadlock.
 CREATE FUNCTION {schema}.start_runs(
     p_workflow_ids uuid[], p_workflow_class text, p_digest text,
     p_subject_types text[], p_subject_ids text[], p_arguments text[],
@@ -22,8 +22,8 @@ BEGIN
         SELECT n.workflow_id, p_workflow_class, p_digest, 'ready', n.subject_type, n.subject_id,
                n.arguments::jsonb, p_step_name, nextval('{schema}.workflow_steps_step_id_seq'), v_now, v_now
           FROM unnest(p_workflow_ids, p_subject_types, p_subject_ids, p_arguments)
-               AS n (workflow_id, subject_type, subject_id, arguments)
-         ORDER BY n.subject_type, n.subject_id
+               WITH ORDINALITY AS n (workflow_id, subject_type, subject_id, arguments, place)
+         ORDER BY n.place
         ON CONFLICT DO NOTHING
         RETURNING workflow_id)
     SELECT array_agg(i.workflow_id) INTO v_started FROM inserted i;

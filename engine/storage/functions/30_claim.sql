@@ -5,7 +5,9 @@
 --   crashed   this very message, read once less, claimed the attempt: its worker died
 --   (no row)  there is nothing to do for this message; it was deleted, unless it is in other hands:
 --             a worker that froze after its read finds that the message was read again since
--- The attempt is found from the run's row, because one message follows a run through its steps.
+-- The attempt is found from the run's row, because one message follows a run through its steps; only
+-- the message that the attempt names claims it. Another (a verb sent it anew meanwhile) may be gone from
+-- the queue by now, or be of the wrong one, and a dead worker would not be noticed by it.
 -- Lock order: the message (by the read that delivered it), the run, the attempt.
 CREATE FUNCTION {schema}.claim(
     p_workflow_id uuid, p_queue text, p_message_id bigint, p_read_count integer, p_wait boolean,
@@ -35,12 +37,10 @@ BEGIN
     END IF;
     SELECT * INTO s FROM {schema}.workflow_steps x WHERE x.step_id = r.step_id;
     v_now := clock_timestamp();
-    IF r.status = 'ready' AND s.status = 'scheduled' THEN
+    IF r.status = 'ready' AND s.status = 'scheduled' AND s.message_id = p_message_id AND s.queue = p_queue THEN
         IF s.scheduled_at > v_now THEN
-            IF s.message_id = p_message_id AND s.queue = p_queue THEN
-                PERFORM pgmq.set_vt(p_queue, p_message_id, s.scheduled_at);
-                RETURN;
-            END IF;
+            PERFORM pgmq.set_vt(p_queue, p_message_id, s.scheduled_at);
+            RETURN;
         ELSIF p_unguarded IS NOT NULL AND r.workflow_class || '#' || s.step_name <> ALL (p_unguarded) THEN
             v_verdict := 'guarded';
         ELSE

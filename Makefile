@@ -1,0 +1,52 @@
+# `make help` lists what there is. Only Python 3.11+ and make are needed to begin with.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.made
+TESTS ?= tests
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types imports format typing bench constraints clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(STAMP) ## run the demo shop: PostgreSQL, workers, a dispatcher, orders
+	$(BIN)/python -m demo
+
+test: $(STAMP) ## run all tests, on the embedded PostgreSQL and on the installed one
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
+
+check: lint types imports test ## everything CI runs
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+imports: $(STAMP)
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## format the code and mend what can be mended
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## measure speed and memory, each figure beside its reference (minutes)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m bench
+
+constraints: $(STAMP) ## renew constraints.txt, the versions that CI installs
+	$(BIN)/uv pip compile --quiet --upgrade --universal --all-extras --no-emit-index-url \
+	    --no-emit-package pgbus --no-header --no-annotate pyproject.toml -o constraints.txt
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'
+	touch $(STAMP)

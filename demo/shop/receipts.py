@@ -1,0 +1,14 @@
+"""The receipt, sent by a job: a mail server that is down must not hold up the order."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from demo.shop.models import Order
+from pgbus import job
+
+
+@job(queue="mail", max_retries=3)
+def send_receipt(order: Order) -> None:
+    """Sends the customer a receipt; what it writes commits when it returns."""
+    order.receipt_sent_at = datetime.now(UTC)

@@ -1,0 +1,147 @@
+"""What happens to an order, and to a shelf that runs empty."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+from threading import Event
+
+from demo.shop.gateway import CardDeclined, Gateway
+from demo.shop.models import Order, OrderStatus, Product
+from demo.shop.receipts import send_receipt
+from flask import current_app
+from pgbus import Workflow, cancel_if, on_exception, step
+from pgbus.engine.errors import AlreadyRunning
+
+_CARRIERS = {"Courier": 4.90, "Post": 5.20, "Bicycle": 6.10}
+_DELIVERY = 20
+_PALLETS = 5
+
+
+class OutOfStock(Exception):
+    """The shelf holds less than was ordered."""
+
+
+class OrderWorkflow(Workflow[Order], queue="orders"):
+    """An order, from the click to the customer's door."""
+
+    policies = (
+        on_exception(
+            ConnectionError,
+            TimeoutError,
+            action="reattempt",
+            wait=lambda attempt: 2**attempt,
+            max_reattempts=2,
+        ),
+    )
+
+    @cancel_if
+    def called_off(self) -> bool:
+        order = self.subject
+        return order is None or order.status is OrderStatus.CANCELLED
+
+    @step(wait=timedelta(seconds=3), transactional=True)
+    def accept(self) -> None:
+        """The customer may call the order off until here; the row lock makes it one or the other."""
+        order = self.require_subject()
+        self.session.refresh(order, with_for_update=True)
+        if order.status is OrderStatus.CANCELLED:
+            return self.cancel(reason="called off at the last moment")
+        order.status = OrderStatus.ACCEPTED
+
+    @step
+    def charge(self) -> None:
+        """A key that is the same on every attempt: the card is charged once."""
+        order = self.require_subject()
+        gateway: Gateway = current_app.extensions["gateway"]
+        try:
+            payment = gateway.charge(order.card, order.total, key=self.step_idempotency_key)
+        except CardDeclined as refusal:
+            order.status = OrderStatus.DECLINED
+            return self.finish(reason=str(refusal))
+        order.status = OrderStatus.PAID
+        self.output(payment=payment, amount=order.total)
+
+    @step(transactional=True, skip_if="is_digital")
+    def reserve(self) -> None:
+        """The stock is counted down in the transaction that completes the step: exactly once."""
+        order = self.require_subject()
+        product = self.session.get_one(Product, order.product_id, with_for_update=True)
+        if product.stock < order.quantity:
+            raise OutOfStock(f"{order.quantity} x {product.name} ordered, {product.stock} there")
+        product.stock -= order.quantity
+        order.status = OrderStatus.RESERVED
+
+    @on_exception(OutOfStock)
+    def restock(self, _error: OutOfStock) -> None:
+        """One delivery at a time: a product has at most one ongoing run of a class."""
+        with suppress(AlreadyRunning):
+            RestockWorkflow.options(reason=f"order {self.require_subject().id} waits").start(
+                self.require_subject().product
+            )
+        self.reattempt(wait=timedelta(seconds=5), reason="waits for a delivery")
+
+    @step(skip_if="is_digital")
+    async def pack(self) -> None:
+        """Asks all carriers at once and takes the cheapest."""
+        quotes = await asyncio.gather(*(_quote(carrier) for carrier in _CARRIERS))
+        price, carrier = min(quotes)
+        self.output(carrier=carrier, price=price)
+
+    @step(transactional=True)
+    def ship(self) -> None:
+        """The receipt's job is sent with this step's completion, or not at all."""
+        order = self.require_subject()
+        order.status = OrderStatus.SENT
+        send_receipt.options(session=self.session).enqueue(order)
+        if not order.wants_review:
+            return self.finish()
+
+    @step(wait=timedelta(days=2), job_options={"queue": "mail", "priority": 2})
+    def ask_for_review(self) -> None:
+        self.output(asked=self.require_subject().customer)
+
+    def is_digital(self) -> bool:
+        """Nothing to reserve and nothing to pack."""
+        return self.require_subject().product.digital
+
+
+class ExpressOrderWorkflow(OrderWorkflow, queue="orders", priority=0):
+    """An order that overtakes the others and goes out by hand."""
+
+    @step(after_step="pack")
+    def call_courier(self) -> None:
+        self.output(courier=f"comes for order {self.require_subject().id}")
+
+
+class RestockWorkflow(Workflow[Product], queue="warehouse"):
+    """A delivery from the product's vendor."""
+
+    @step
+    def order_from_vendor(self) -> None:
+        product = self.require_subject()
+        self.output(vendor=product.vendor.name, quantity=_DELIVERY)
+
+    @step(wait=timedelta(seconds=2), timeout=timedelta(minutes=1))
+    def unload(self) -> None:
+        """A long body: it asks between two pallets whether it is still wanted."""
+        for _ in range(_PALLETS):
+            self.checkpoint()
+            _unload_pallet()
+        self.output(pallets=_PALLETS)
+
+    @step(transactional=True)
+    def shelve(self) -> None:
+        product = self.require_subject()
+        self.session.refresh(product, with_for_update=True)
+        product.stock += _DELIVERY
+
+
+async def _quote(carrier: str) -> tuple[float, str]:
+    await asyncio.sleep(0.1)
+    return _CARRIERS[carrier], carrier
+
+
+def _unload_pallet() -> None:
+    Event().wait(1)

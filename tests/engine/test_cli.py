@@ -1,0 +1,416 @@
+"""The `pgbus` command as operators and scripts use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from pgbus import Workflow, step
+from pgbus.engine.cli import main
+from pgbus.engine.states import RunStatus, Verb
+
+NOBODY = "01900000-0000-7000-8000-000000000000"
+
+
+class Charge(Workflow):
+    @step
+    def capture(self):
+        if self.arguments.get("fails"):
+            raise ConnectionError("no\x1b[2J\ncarrier")
+        self.output(charge_id=12345678901234567890)
+
+    @step(wait=86_400)
+    def remind(self): ...
+
+
+@pytest.fixture
+def pgbus(database, tmp_path, monkeypatch):
+    """Runs the command in this process, on the test's database; `shop:make` makes a bus for it."""
+    (tmp_path / "shop.py").write_text(
+        "from pgbus import Pgbus\ndef make():\n    return Pgbus()\n", encoding="utf-8"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    monkeypatch.setenv("PGBUS_DATABASE_URL", database.url)
+
+    def pgbus(*arguments, expect=0):
+        result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+        assert result.exit_code == expect, (result.output, result.exception)
+        return result
+
+    yield pgbus
+    sys.modules.pop("shop", None)
+
+
+@pytest.fixture
+def paused(bus, driver):
+    """A run that is paused on a failed step."""
+    run = Charge.start(fails=True)
+    driver.drain()
+    return run.reload()
+
+
+def documented(result):
+    return json.loads(result.stdout)
+
+
+def one_line(result):
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+class TestList:
+    def test_it_shows_each_run_with_what_it_does(self, pgbus, paused):
+        head, line = pgbus("workflows", "list").stdout.splitlines()
+        assert head.split()[:4] == ["RUN", "CLASS", "SUBJECT", "STATUS"]
+        assert line.startswith(paused.workflow_id)
+        assert "paused on capture: ConnectionError" in line
+
+    def test_it_says_that_nothing_matches(self, pgbus):
+        assert pgbus("workflows", "list").stdout == "No run matches.\n"
+
+    def test_its_cursors_lead_through_the_pages_and_back(self, pgbus, bus):
+        ids = sorted((Charge.start().workflow_id for _ in range(3)), reverse=True)
+        first = pgbus("workflows", "list", "--limit", 2).stdout
+        assert first.endswith(f"Older: --after {ids[1]}\n")
+        second = pgbus("workflows", "list", "--limit", 2, "--after", ids[1]).stdout
+        assert ids[2] in second
+        assert second.endswith(f"Newer: --before {ids[2]}\n")
+        back = pgbus("workflows", "list", "--limit", 2, "--before", ids[2]).stdout
+        assert back == first
+
+    def test_its_document_has_the_runs_and_the_cursors(self, pgbus, bus):
+        run = Charge.start()
+        page = documented(pgbus("workflows", "list", "--json"))
+        assert (page["older"], page["newer"]) == (None, None)
+        (listed,) = page["runs"]
+        assert listed["workflow_id"] == run.workflow_id
+        assert listed["status"] == "ready"
+        assert listed["created_at"] == run.created_at.isoformat()
+
+    @pytest.mark.parametrize(
+        ("option", "value"),
+        [
+            ("--status", "paused"),
+            ("--class", f"{__name__}.Charge"),
+            ("--step", "capture"),
+            ("--error", "ConnectionError"),
+        ],
+    )
+    def test_its_filters_narrow_it(self, pgbus, bus, driver, paused, option, value):
+        Charge.start()
+        driver.drain()
+        assert len(documented(pgbus("workflows", "list", "--json"))["runs"]) == 2
+        listed = documented(pgbus("workflows", "list", "--json", option, value))["runs"]
+        expected = 2 if option == "--class" else 1
+        assert len(listed) == expected
+        assert paused.workflow_id in {run["workflow_id"] for run in listed}
+
+    def test_it_finds_one_run_by_id_and_none_by_a_subject_nobody_has(self, pgbus, paused):
+        found = pgbus("workflows", "list", "--json", "--id", paused.workflow_id)
+        assert len(documented(found)["runs"]) == 1
+        assert pgbus("workflows", "list", "--subject-type", "X").stdout == "No run matches.\n"
+        assert pgbus("workflows", "list", "--subject-id", "1").stdout == "No run matches.\n"
+
+    def test_two_cursors_at_once_are_wrong_usage(self, pgbus):
+        both = ("--after", NOBODY, "--before", NOBODY)
+        assert "exclude each other" in pgbus("workflows", "list", *both, expect=2).stderr
+
+
+class TestShow:
+    def test_it_tells_the_trail_in_sentences(self, pgbus, paused):
+        resume = ("workflows", "resume", paused.workflow_id, "--app", "shop:make")
+        pgbus(*resume, "--actor", "cli:alice", "--reason", "SMTP fixed")
+        shown = pgbus("workflows", "show", paused.workflow_id).stdout
+        assert "Started by app\n" in shown
+        assert "Step started by system (capture, attempt 1)\n" in shown
+        assert "Step failed by system (capture, attempt 1, error class ConnectionError)\n" in shown
+        assert "Resumed by cli:alice: SMTP fixed\n" in shown
+
+    def test_it_shows_the_attempts_with_durations_and_errors(self, pgbus, paused):
+        shown = pgbus("workflows", "show", paused.workflow_id).stdout
+        (attempt,) = re.findall(r"^capture +1 .*$", shown, re.MULTILINE)
+        assert re.search(r"failed +0\.\d{3} s +\d+\.\d{3} s +\d+\.\d{3} s", attempt)
+        assert attempt.endswith("test:1  ConnectionError: no [2J carrier")
+
+    def test_it_says_what_can_be_done(self, pgbus, paused):
+        shown = pgbus("workflows", "show", paused.workflow_id).stdout
+        assert re.search(r"^actions +resume, resume-at, cancel, skip$", shown, re.MULTILINE)
+
+    def test_it_says_that_a_class_which_is_not_loaded_needs_the_app(self, pgbus, paused, database):
+        database.rows("UPDATE pgbus.workflows SET workflow_class = 'gone.Gone'")
+        shown = pgbus("workflows", "show", paused.workflow_id).stdout
+        assert re.search(r"^actions +cancel; more with --app$", shown, re.MULTILINE)
+
+    def test_its_document_keeps_numbers_exact(self, pgbus, bus, driver):
+        run = Charge.start(order_id=9_999_999_999_999_999_999, ratio=0.1)
+        driver.drain()
+        result = pgbus("workflows", "show", run.workflow_id, "--json")
+        shown = documented(result)
+        assert shown["arguments"] == {"order_id": 9_999_999_999_999_999_999, "ratio": 0.1}
+        assert shown["attempts"][0]["output"] == {"charge_id": 12345678901234567890}
+        assert shown["run"]["current_step"] == "remind"
+        assert shown["available_actions"] == [str(verb) for verb in run.available_actions]
+        assert [event["event"] for event in shown["events"]] == [e.event for e in run.events]
+
+    def test_its_document_cannot_act_on_a_terminal(self, pgbus, paused):
+        result = pgbus("workflows", "show", paused.workflow_id, "--json")
+        assert "\x1b" not in result.stdout
+        assert documented(result)["attempts"][0]["error_message"] == "no\x1b[2J\ncarrier"
+
+    def test_it_says_that_a_long_history_is_cut(self, pgbus, paused):
+        shown = pgbus("workflows", "show", paused.workflow_id, "--limit", 2).stdout
+        assert shown.endswith("--limit shows more.\n")
+        assert "Started by app" not in shown
+
+
+class TestVerbs:
+    def test_every_verb_has_a_command(self):
+        names = {verb.replace("_", "-") for verb in Verb}
+        assert set(main.commands["workflows"].commands) == {"list", "show", *names}
+
+    @pytest.mark.parametrize(
+        ("verb", "arguments", "status", "text"),
+        [
+            ("cancel", (), "cancelled", "cancelled on capture at "),
+            ("resume", (), "ready", "capture is due"),
+            ("resume-at", ("remind",), "ready", "remind is due"),
+            ("skip", (), "ready", "remind runs at "),
+        ],
+    )
+    def test_a_paused_run_obeys(self, pgbus, paused, verb, arguments, status, text):
+        words = ("workflows", verb, "--app", "shop:make", paused.workflow_id, *arguments)
+        assert pgbus(*words).stdout.startswith(f"{paused.workflow_id}: {text}")
+        assert paused.reload().status == status
+
+    @pytest.mark.parametrize(
+        ("verb", "arguments", "text"),
+        [
+            ("pause", (), "paused before remind"),
+            ("run-now", (), "remind is due"),
+            ("reschedule", ("2040-01-31T09:00+01:00",), "remind runs at 2040-01-31 08:00:00+00:00"),
+        ],
+    )
+    def test_a_scheduled_run_obeys_without_the_hosts_code(
+        self, pgbus, bus, driver, verb, arguments, text
+    ):
+        run = Charge.start()
+        driver.drain()
+        result = pgbus("workflows", verb, run.workflow_id, *arguments)
+        assert result.stdout == f"{run.workflow_id}: {text}\n"
+
+    def test_a_rerun_answers_with_the_new_run(self, pgbus, paused):
+        paused.cancel()
+        words = ("workflows", "rerun", "--app", "shop:make", paused.workflow_id)
+        new = documented(pgbus(*words, "--json"))["run"]
+        assert paused.reruns == [new["workflow_id"]]
+        assert new["status"] == "ready"
+
+    def test_the_actor_is_the_user_unless_told_otherwise(self, pgbus, bus, monkeypatch):
+        monkeypatch.setenv("LOGNAME", "carol")
+        run = Charge.start()
+        pgbus("workflows", "pause", run.workflow_id, "--reason", "deploy")
+        assert (run.events[-1].actor, run.events[-1].reason) == ("cli:carol", "deploy")
+
+    def test_times_are_shown_in_the_configured_zone(self, pgbus, bus, driver, monkeypatch):
+        monkeypatch.setenv("PGBUS_TIME_ZONE", "Asia/Tokyo")
+        run = Charge.start()
+        driver.drain()
+        result = pgbus("workflows", "reschedule", run.workflow_id, "2040-01-31T00:00Z")
+        assert result.stdout.endswith("remind runs at 2040-01-31 09:00:00+09:00\n")
+
+    @pytest.mark.parametrize(
+        ("moment", "problem"),
+        [("2040-01-31T09:00", "has no time zone"), ("tomorrow", "is no ISO 8601 time")],
+    )
+    def test_a_moment_that_is_not_exact_is_wrong_usage(self, pgbus, moment, problem):
+        assert problem in pgbus("workflows", "reschedule", NOBODY, moment, expect=2).stderr
+
+    @pytest.mark.parametrize("verb", ["resume", "resume-at", "skip", "rerun"])
+    def test_a_verb_that_needs_the_class_asks_for_the_app(self, pgbus, verb):
+        step_name = ("capture",) if verb == "resume-at" else ()
+        result = pgbus("workflows", verb, NOBODY, *step_name, expect=2)
+        assert "Missing option '--app'" in result.stderr
+
+    def test_the_app_may_come_from_the_environment(self, pgbus, paused, monkeypatch):
+        monkeypatch.setenv("PGBUS_APP", "shop:make")
+        pgbus("workflows", "resume", paused.workflow_id)
+        assert paused.reload().status is RunStatus.READY
+
+
+class TestExitCodes:
+    def test_a_refused_verb_is_1_and_one_line_that_says_why(self, pgbus, paused):
+        result = pgbus("workflows", "pause", paused.workflow_id, expect=1)
+        assert "it is paused, and pause needs it ready or performing" in one_line(result)
+        assert result.stdout == ""
+
+    @pytest.mark.parametrize("command", ["show", "pause"])
+    def test_an_unknown_run_is_1(self, pgbus, command):
+        line = one_line(pgbus("workflows", command, NOBODY, expect=1))
+        assert line == f"Error: There is no run {NOBODY}."
+
+    def test_an_unknown_step_is_1(self, pgbus, paused):
+        words = ("workflows", "resume-at", "--app", "shop:make", paused.workflow_id, "refund")
+        assert "refund" in one_line(pgbus(*words, expect=1))
+
+    @pytest.mark.parametrize("command", [("list",), ("show", NOBODY), ("cancel", NOBODY)])
+    def test_a_database_that_was_never_migrated_is_1(
+        self, pgbus, empty_database, monkeypatch, command
+    ):
+        monkeypatch.setenv("PGBUS_DATABASE_URL", empty_database.url)
+        assert "pgbus migrate" in one_line(pgbus("workflows", *command, expect=1))
+
+    def test_an_id_that_is_none_is_2(self, pgbus):
+        assert "not a valid UUID" in pgbus("workflows", "show", "7", expect=2).stderr
+
+    def test_a_bad_setting_is_2_and_named(self, pgbus, monkeypatch):
+        monkeypatch.setenv("PGBUS_THREADS", "many")
+        assert one_line(pgbus("workflows", "list", expect=2)).startswith("Error: Setting threads")
+
+    def test_an_app_that_cannot_be_found_is_2(self, pgbus):
+        result = pgbus("workflows", "list", "--app", "nowhere:bus", expect=2)
+        assert "There is no module nowhere" in result.stderr
+
+    def test_a_database_that_is_away_is_3_and_one_line(self, pgbus, monkeypatch, tmp_path):
+        monkeypatch.setenv("PGBUS_DATABASE_URL", f"postgresql:///shop?host={tmp_path}")
+        line = one_line(pgbus("workflows", "list", expect=3))
+        assert line.startswith("Error: PostgreSQL does not answer: connection")
+
+    def test_the_help_documents_them(self, pgbus):
+        told = re.findall(r"^ {4}(\d)  ", pgbus("--help").stdout, re.MULTILINE)
+        assert told == ["0", "1", "2", "3"]
+
+
+class TestMigrate:
+    def test_it_brings_a_database_to_the_schema_and_may_run_again(
+        self, pgbus, empty_database, monkeypatch
+    ):
+        monkeypatch.setenv("PGBUS_DATABASE_URL", empty_database.url)
+        assert "never migrated" in pgbus("migrate", "--check", expect=1).stdout
+        for _ in range(2):
+            assert pgbus("migrate").stdout == "Schema pgbus is current.\n"
+        assert pgbus("migrate", "--check").stdout == "Schema pgbus is current.\n"
+
+    def test_its_script_does_what_it_does(self, pgbus, empty_database, monkeypatch):
+        monkeypatch.setenv("PGBUS_DATABASE_URL", empty_database.url)
+        script = pgbus("migrate", "--sql").stdout
+        assert "never migrated" in pgbus("migrate", "--check", expect=1).stdout
+        empty_database.rows(script)
+        pgbus("migrate", "--check")
+
+    def test_it_does_not_check_and_print_at_once(self, pgbus):
+        assert "exclude" in pgbus("migrate", "--check", "--sql", expect=2).stderr
+
+
+@pytest.fixture
+def process(monkeypatch):
+    """Stands in for a process of pgbus; notes with which bus it was run, and returns 7."""
+    calls = []
+
+    def run(bus, *rest, supervisor=None):
+        calls.append((bus.settings, *rest))
+        return 7
+
+    for module, function in {
+        "worker": "run_worker",
+        "dispatcher": "run_dispatcher",
+        "supervisor": "supervise",
+    }.items():
+        name = f"pgbus.engine.processes.{module}"
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(**{function: run}))
+    for setting in ("WORKERS", "QUEUES", "THREADS", "LOG_FORMAT"):
+        monkeypatch.setenv(f"PGBUS_{setting}", "")
+    return calls
+
+
+class TestProcesses:
+    def test_a_workers_options_are_settings_and_its_status_is_the_commands(self, pgbus, process):
+        options = ("--queues", "mail,orders", "--threads", 4, "--log-format", "json")
+        pgbus("worker", "--app", "shop:make", *options, expect=7)
+        ((settings,),) = process
+        assert settings.queues == ("mail", "orders")
+        assert (settings.threads, settings.log_format) == (4, "json")
+
+    def test_options_that_are_not_given_leave_the_environment_alone(
+        self, pgbus, process, monkeypatch
+    ):
+        monkeypatch.setenv("PGBUS_THREADS", "3")
+        pgbus("worker", "--app", "shop:make", expect=7)
+        ((settings,),) = process
+        assert settings.threads == 3
+
+    def test_the_supervisor_is_told_the_app_that_its_children_load(self, pgbus, process):
+        pgbus("start", "--app", "shop:make", "--workers", 2, expect=7)
+        ((settings, app),) = process
+        assert (settings.workers, app) == (2, "shop:make")
+
+    def test_the_dispatcher_runs(self, pgbus, process):
+        pgbus("dispatcher", "--app", "shop:make", expect=7)
+        assert len(process) == 1
+
+    def test_a_bad_option_is_2_and_names_its_setting(self, pgbus, process):
+        result = pgbus("worker", "--app", "shop:make", "--threads", "0", expect=2)
+        assert one_line(result).startswith("Error: Setting threads")
+        assert not process
+
+    @pytest.mark.parametrize("command", ["start", "worker", "dispatcher"])
+    def test_none_runs_without_the_hosts_code(self, pgbus, process, command):
+        assert "Missing option '--app'" in pgbus(command, expect=2).stderr
+        assert not process
+
+
+@pytest.fixture
+def command(database, tmp_path):
+    """Runs the installed command as a process of its own, in a folder with the host's code."""
+    (tmp_path / "orders.py").write_text(
+        "from pgbus import Pgbus, Workflow, step\n"
+        f"bus = Pgbus(database_url={database.url!r})\n"
+        "class Order(Workflow):\n"
+        "    @step\n"
+        "    def reserve(self): ...\n",
+        encoding="utf-8",
+    )
+    environment = {name: value for name, value in os.environ.items() if "PGBUS" not in name}
+
+    def command(*words, **variables):
+        return subprocess.run(
+            [Path(sys.executable).parent / "pgbus", *words],
+            cwd=tmp_path,
+            env=environment | variables,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    return command
+
+
+def test_the_installed_command_finds_the_hosts_classes_in_its_folder(command, database, bus):
+    run = Charge.start()
+    database.rows(
+        "UPDATE pgbus.workflows SET workflow_class = 'orders.Order', current_step = 'reserve'"
+    )
+    database.rows("UPDATE pgbus.workflow_steps SET step_name = 'reserve'")
+    assert command("workflows", "pause", run.workflow_id, "--app", "orders:bus").returncode == 0
+    resumed = command("workflows", "resume", run.workflow_id, "--json", "--app", "orders:bus")
+    assert json.loads(resumed.stdout)["run"]["status"] == "ready"
+    assert resumed.stderr == ""
+
+
+def test_the_installed_command_ends_without_a_traceback(command, database, tmp_path):
+    refused = command("workflows", "cancel", NOBODY, PGBUS_DATABASE_URL=database.url)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == f"Error: There is no run {NOBODY}.\n"
+    away = command("workflows", "list", PGBUS_DATABASE_URL=f"postgresql:///x?host={tmp_path}")
+    assert away.returncode == 3
+    assert "Traceback" not in away.stderr

@@ -1,0 +1,143 @@
+"""Replaying the audit trail: what the events tell must be what the tables say."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from pgbus.engine.states import (
+    ONGOING,
+    OPEN,
+    TRANSITIONS,
+    AttemptStatus,
+    Event,
+    Move,
+    RunStatus,
+    Verb,
+)
+
+if TYPE_CHECKING:
+    from support.database import Database
+
+#: The moves of which an event may carry the change of the run's status.
+_CARRIED_BY: dict[Event, tuple[Move | Verb, ...]] = {
+    Event.STARTED: (Move.START,),
+    Event.STEP_SCHEDULED: (Move.ADVANCE, Move.REATTEMPT),
+    Event.STEP_STARTED: (Move.CLAIM,),
+    Event.STEP_SKIPPED: (Verb.SKIP,),
+    Event.PAUSED: (Verb.PAUSE, Move.STEP_PAUSE),
+    Event.RESUMED: (Verb.RESUME, Verb.RESUME_AT),
+    Event.CANCELLED: (Verb.CANCEL, Verb.RESUME, Move.STEP_CANCEL, Move.HOLD),
+    Event.FINISHED: (Verb.RESUME, Verb.SKIP, Move.FINISH),
+}
+
+_BODY_RUNS = frozenset({RunStatus.PERFORMING, RunStatus.PAUSED})
+
+#: Where an event may stand without a change: the next event, or none, carries it.
+_WITHOUT_CHANGE: dict[Event, frozenset[RunStatus]] = {
+    Event.STEP_SCHEDULED: frozenset({RunStatus.READY}),
+    Event.STEP_COMPLETED: _BODY_RUNS,
+    Event.STEP_FAILED: _BODY_RUNS,
+    Event.STEP_SKIPPED: _BODY_RUNS,
+    Event.STEP_REATTEMPTED: _BODY_RUNS,
+    Event.STALL_DETECTED: _BODY_RUNS,
+    Event.RESUMED: frozenset({RunStatus.PAUSED}),
+    Event.RUN_NOW: frozenset({RunStatus.READY}),
+    Event.RESCHEDULED: frozenset({RunStatus.READY}),
+    Event.RERUN: TRANSITIONS[Verb.RERUN].sources,
+    Event.LATE_COMPLETION_IGNORED: frozenset(RunStatus),
+}
+
+#: From which state of its attempt an event may come, and what it leaves the attempt in.
+_OF_ATTEMPT: dict[Event, tuple[AttemptStatus | None, AttemptStatus]] = {
+    Event.STEP_SCHEDULED: (None, AttemptStatus.SCHEDULED),
+    Event.STEP_STARTED: (AttemptStatus.SCHEDULED, AttemptStatus.IN_PROGRESS),
+    Event.STEP_COMPLETED: (AttemptStatus.IN_PROGRESS, AttemptStatus.COMPLETED),
+    Event.STEP_FAILED: (AttemptStatus.IN_PROGRESS, AttemptStatus.FAILED),
+    Event.STEP_REATTEMPTED: (AttemptStatus.IN_PROGRESS, AttemptStatus.FAILED),
+}
+
+_NEWEST = {
+    RunStatus.READY: AttemptStatus.SCHEDULED,
+    RunStatus.PERFORMING: AttemptStatus.IN_PROGRESS,
+    RunStatus.WAITING: AttemptStatus.WAITING,
+}
+
+Attempts = dict[tuple[str, int], AttemptStatus]
+
+
+class _Entry(NamedTuple):
+    event: Event
+    step: tuple[str, int]
+    source: RunStatus | None
+    target: RunStatus
+
+
+def assert_trail_replays(database: Database, schema: str = "pgbus") -> None:
+    """Every run's events lead, by the transition table, to its row and its attempts' rows."""
+    trails: dict[str, list[_Entry]] = defaultdict(list)
+    for run, event, *step, source, target in database.rows(
+        f"SELECT workflow_id::text, event, step_name, attempt, from_status, to_status"
+        f" FROM {schema}.workflow_events ORDER BY event_id"
+    ):
+        came_from = RunStatus(source) if source else None
+        trails[run].append(_Entry(Event(event), tuple(step), came_from, RunStatus(target)))
+    rows: dict[str, Attempts] = defaultdict(dict)
+    for run, name, attempt, status in database.rows(
+        f"SELECT workflow_id::text, step_name, attempt, status FROM {schema}.workflow_steps"
+        " ORDER BY step_id"
+    ):
+        rows[run][name, attempt] = AttemptStatus(status)
+    runs = database.rows(f"SELECT workflow_id::text, status, current_step FROM {schema}.workflows")
+    for run, status, current_step in runs:
+        trail = trails[run]
+        _assert_leads_to(trail, RunStatus(status))
+        attempts = _replayed_attempts(trail)
+        assert attempts == rows[run], f"attempts by the trail, and as stored, of {trail}"
+        _assert_fits(RunStatus(status), current_step, rows[run])
+
+
+def _assert_leads_to(trail: list[_Entry], status: RunStatus) -> None:
+    reached = None
+    for at, entry in enumerate(trail):
+        assert entry.source == reached, f"event {at} begins elsewhere: {trail}"
+        assert _is_allowed(entry), f"event {at} is no move of the table: {trail}"
+        reached = entry.target
+    assert reached is status, f"the row is {status} after {trail}"
+
+
+def _is_allowed(entry: _Entry) -> bool:
+    event, _, source, target = entry
+    if source is target:
+        return source in _WITHOUT_CHANGE.get(event, ())
+    moves = [TRANSITIONS[move] for move in _CARRIED_BY.get(event, ())]
+    return any(
+        (source in move.sources if source else not move.sources) and target in move.targets
+        for move in moves
+    )
+
+
+def _replayed_attempts(trail: list[_Entry]) -> Attempts:
+    attempts: Attempts = {}
+    for entry in trail:
+        if entry.event in (Event.STEP_SCHEDULED, Event.CANCELLED):
+            # Scheduling another attempt (resume_at) or cancelling the run closes what is open.
+            attempts |= {
+                step: AttemptStatus.CANCELLED for step, status in attempts.items() if status in OPEN
+            }
+        if entry.event is Event.STEP_SKIPPED:
+            assert attempts[entry.step] is not AttemptStatus.COMPLETED, trail
+            attempts[entry.step] = AttemptStatus.SKIPPED
+        elif entry.event in _OF_ATTEMPT:
+            before, after = _OF_ATTEMPT[entry.event]
+            assert attempts.get(entry.step) is before, f"{entry} in {trail}"
+            attempts[entry.step] = after
+    return attempts
+
+
+def _assert_fits(status: RunStatus, current_step: str, attempts: Attempts) -> None:
+    (name, _), newest = list(attempts.items())[-1]
+    assert name == current_step
+    assert newest is _NEWEST.get(status, newest), f"a {status} run's newest attempt is {newest}"
+    still_open = [step for step, one in attempts.items() if one in OPEN]
+    assert len(still_open) <= (status in ONGOING), f"open in a {status} run: {still_open}"
