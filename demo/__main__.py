@@ -13,13 +13,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from waitress.server import create_server  # type: ignore[import-untyped]
+
 from demo.customer import Customer
 from demo.shop.app import create_app, prepare
 from demo.trail import Trail
 from pgbus.engine.embedded import EmbeddedPostgres
 from pgbus.engine.errors import PgbusError
-from sqlalchemy import make_url
-from waitress.server import create_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,8 @@ def _run(options: argparse.Namespace, listener: socket.socket) -> int:
         app = create_app(database_url)
         parts.callback(app.extensions["pgbus"].close)
         prepare(app)
-        workers = parts.enter_context(_workers(database_url))
+        log = options.data / "workers.log"
+        workers = parts.enter_context(_workers(database_url, log))
         parts.enter_context(_served(app, listener))
         trail = parts.enter_context(Trail(database_url))
         _greet(options.port, database_url, trail)
@@ -85,3 +86,91 @@ def _watch(
         tick.wait(_TICK)
     print(f"The workers' supervisor ended with status {workers.returncode}.", file=sys.stderr)
     return 1
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m demo", description="A shop on pgbus, with everything it needs."
+    )
+    parser.add_argument("--port", type=int, default=8000, help="where the shop listens (8000)")
+    parser.add_argument("--rate", type=float, default=0.5, help="orders a second (0.5)")
+    parser.add_argument("--orders", type=int, help="how many orders are placed (no end)")
+    parser.add_argument(
+        "--until-idle", action="store_true", help="end when nothing is left to do for a minute"
+    )
+    parser.add_argument(
+        "--data", type=Path, default=_PROJECT / ".demo", help="the database's folder (.demo)"
+    )
+    options = parser.parse_args()
+    if options.rate <= 0:
+        parser.error("--rate must be above 0")
+    return options
+
+
+@contextmanager
+def _database(folder: Path) -> Iterator[str]:
+    """The URL of an embedded PostgreSQL that runs within the context and keeps its data."""
+    try:
+        server = EmbeddedPostgres(folder / "postgres", database="shop")
+    except PgbusError as refusal:
+        elsewhere = Path(f"/var/tmp/pgbus-demo-{os.getuid()}")  # noqa: S108 (its owner's alone)
+        print(f"{refusal}. The demo's data goes to {elsewhere} instead.")
+        server = EmbeddedPostgres(elsewhere / "postgres", database="shop")
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+@contextmanager
+def _workers(database_url: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """`pgbus start`, as it runs in production; a session of its own keeps Ctrl-C from it."""
+    pgbus = Path(sys.executable).with_name("pgbus")
+    with log.open("ab") as records:
+        supervisor = subprocess.Popen(  # noqa: S603 (our own command line)
+            [pgbus, "start", "--app", _BUS, "--workers", "2"],
+            cwd=_PROJECT,
+            env={**os.environ, "SHOP_DATABASE_URL": database_url},
+            stderr=records,
+            start_new_session=True,
+        )
+    try:
+        yield supervisor
+    finally:
+        supervisor.terminate()
+        try:
+            supervisor.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            supervisor.kill()
+
+
+@contextmanager
+def _served(app: Flask, listener: socket.socket) -> Iterator[None]:
+    server = create_server(app, sockets=[listener])
+    thread = threading.Thread(target=server.run, name="shop", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.close()
+        thread.join(_TICK)
+
+
+def _greet(port: int, database_url: str, trail: Trail) -> None:
+    print(f"The shop is at http://{_HOST}:{port}/orders; Ctrl-C stops it and keeps its data.")
+    print("To look at its runs from another terminal, in this folder:")
+    print(f"  export SHOP_DATABASE_URL='{database_url}' PGBUS_APP={_BUS}")
+    print("  .venv/bin/pgbus workflows list")
+    print()
+    trail.print_summary()
+
+
+def _ignore_signals() -> None:
+    """From here on everything is being stopped; a second Ctrl-C must not leave half of it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("Stopping ...", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -5,23 +5,21 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 
+from flask import Flask
+from sqlalchemy import create_engine
+
 # Their classes and jobs are known to every process that loads the application.
 from demo.shop import receipts, workflows  # noqa: F401
 from demo.shop.gateway import Gateway
 from demo.shop.models import Session, install
 from demo.shop.views import shop
-from flask import Flask
 from pgbus import Pgbus
-from sqlalchemy import create_engine
 
 
 def create_app(database_url: str) -> Flask:
     """The shop on a database that holds its tables and those of pgbus."""
     app = Flask(__name__)
-    engine = create_engine(database_url)
-    Session.configure(bind=engine)
-    app.extensions["gateway"] = Gateway(engine)
-    app.extensions["pgbus"] = Pgbus(
+    made = app.extensions["pgbus"] = Pgbus(
         database_url=database_url,
         session_factory=Session,
         around=app.app_context,
@@ -31,6 +29,9 @@ def create_app(database_url: str) -> Flask:
         workflow_stall_action="reattempt",
         shutdown_timeout=timedelta(seconds=8),
     )
+    engine = create_engine(made.settings.database_url)
+    Session.configure(bind=engine)
+    app.extensions["gateway"] = Gateway(engine)
     app.register_blueprint(shop)
     return app
 

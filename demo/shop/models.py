@@ -79,7 +79,7 @@ class Order(Base):
     placed_at: Mapped[datetime] = mapped_column(server_default=func.now())
     receipt_sent_at: Mapped[datetime | None]
 
-    product: Mapped[Product] = relationship(lazy="joined")
+    product: Mapped[Product] = relationship()
 
     @property
     def total(self) -> Decimal:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from demo.shop.models import Order
 from pgbus import job
+
+if TYPE_CHECKING:
+    from demo.shop.models import Order
 
 
 @job(queue="mail", max_retries=3)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from flask import Blueprint, abort, redirect, render_template, request, url_for
+from sqlalchemy import select
 
 from demo.shop.models import Order, OrderStatus, Product, Session
 from demo.shop.workflows import ExpressOrderWorkflow, OrderWorkflow
-from flask import Blueprint, abort, redirect, render_template, request, url_for
 from pgbus import Workflow
-from sqlalchemy import select
-from werkzeug.wrappers import Response
+
+if TYPE_CHECKING:
+    from werkzeug.wrappers import Response
 
 shop = Blueprint("shop", __name__)
 

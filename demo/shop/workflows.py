@@ -7,10 +7,11 @@ from contextlib import suppress
 from datetime import timedelta
 from threading import Event
 
+from flask import current_app
+
 from demo.shop.gateway import CardDeclined, Gateway
 from demo.shop.models import Order, OrderStatus, Product
 from demo.shop.receipts import send_receipt
-from flask import current_app
 from pgbus import Workflow, cancel_if, on_exception, step
 from pgbus.engine.errors import AlreadyRunning
 
@@ -38,6 +39,7 @@ class OrderWorkflow(Workflow[Order], queue="orders"):
 
     @cancel_if
     def called_off(self) -> bool:
+        """Asked before every step."""
         order = self.subject
         return order is None or order.status is OrderStatus.CANCELLED
 
@@ -47,7 +49,7 @@ class OrderWorkflow(Workflow[Order], queue="orders"):
         order = self.require_subject()
         self.session.refresh(order, with_for_update=True)
         if order.status is OrderStatus.CANCELLED:
-            return self.cancel(reason="called off at the last moment")
+            self.cancel(reason="called off at the last moment")
         order.status = OrderStatus.ACCEPTED
 
     @step
@@ -59,7 +61,7 @@ class OrderWorkflow(Workflow[Order], queue="orders"):
             payment = gateway.charge(order.card, order.total, key=self.step_idempotency_key)
         except CardDeclined as refusal:
             order.status = OrderStatus.DECLINED
-            return self.finish(reason=str(refusal))
+            self.finish(reason=str(refusal))
         order.status = OrderStatus.PAID
         self.output(payment=payment, amount=order.total)
 
@@ -96,10 +98,11 @@ class OrderWorkflow(Workflow[Order], queue="orders"):
         order.status = OrderStatus.SENT
         send_receipt.options(session=self.session).enqueue(order)
         if not order.wants_review:
-            return self.finish()
+            self.finish()
 
     @step(wait=timedelta(days=2), job_options={"queue": "mail", "priority": 2})
     def ask_for_review(self) -> None:
+        """A wait of days costs nothing: until it is over there is only a row."""
         self.output(asked=self.require_subject().customer)
 
     def is_digital(self) -> bool:
@@ -112,6 +115,7 @@ class ExpressOrderWorkflow(OrderWorkflow, queue="orders", priority=0):
 
     @step(after_step="pack")
     def call_courier(self) -> None:
+        """The one step that this class adds; it inherits the others."""
         self.output(courier=f"comes for order {self.require_subject().id}")
 
 
@@ -120,6 +124,7 @@ class RestockWorkflow(Workflow[Product], queue="warehouse"):
 
     @step
     def order_from_vendor(self) -> None:
+        """What a step outputs is there for the steps after it."""
         product = self.require_subject()
         self.output(vendor=product.vendor.name, quantity=_DELIVERY)
 
@@ -129,13 +134,14 @@ class RestockWorkflow(Workflow[Product], queue="warehouse"):
         for _ in range(_PALLETS):
             self.checkpoint()
             _unload_pallet()
-        self.output(pallets=_PALLETS)
 
     @step(transactional=True)
     def shelve(self) -> None:
+        """The stock is counted up exactly once, too."""
         product = self.require_subject()
+        ordered = self.output_of("order_from_vendor") or {}
         self.session.refresh(product, with_for_update=True)
-        product.stock += _DELIVERY
+        product.stock += ordered["quantity"]
 
 
 async def _quote(carrier: str) -> tuple[float, str]:

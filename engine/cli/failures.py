@@ -15,7 +15,7 @@ class Failure(click.ClickException):
     """An error that its one line says all about."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(printable(" ".join(message.split())))
+        super().__init__(printable(message.strip()))
 
 
 class Refused(Failure):

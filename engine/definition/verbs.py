@@ -17,7 +17,8 @@ class StepVerb(BaseException):
 
     def __init__(self, reason: str | None = None) -> None:
         super().__init__(reason)
-        self.reason = reason
+        # A lazy translation, say: what is stored must be text.
+        self.reason = None if reason is None else str(reason)
 
 
 class CancelRun(StepVerb):

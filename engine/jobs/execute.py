@@ -22,7 +22,6 @@ from pgbus.engine.observe import emission
 from pgbus.engine.queues import dead_letter_name, parse_physical_name
 from pgbus.engine.runner.error_record import record_error
 from pgbus.engine.storage import jobs
-from pgbus.engine.subjects import SubjectReference, load_subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -171,11 +170,8 @@ def _surroundings(services: Services, delivery: Delivery) -> Iterator[PhaseSessi
 
 
 def _arguments(body: str, session: PhaseSession) -> tuple[list[Any], dict[str, Any]]:
-    def load(reference: SubjectReference) -> object | None:
-        return load_subject(reference, session())
-
     try:
-        return envelope.arguments(body, load=load)
+        return envelope.arguments(body, load=session.load)
     except (PayloadError, UnknownSubject) as error:
         raise _Poison(error) from error
 

@@ -164,7 +164,8 @@ def job(function: Any = None, /, **options: Any) -> Any:
     """Declare a function, or an `async def`, as a job: `@job`, or `@job(...)` with options.
 
     A job may run more than once: when it raises, and when its worker dies. Subjects among its
-    arguments are loaded anew, in a session of its own that is committed when it returns.
+    arguments are loaded anew, in a session of the host's that is committed when it returns and
+    rolled back when it raises.
 
     - `queue`: where its messages go ("default").
     - `max_retries`: how often it is tried again before it becomes a dead letter (5).

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pgbus.engine.processes.ending import stop_on_signals, stop_with_supervisor
 from pgbus.engine.processes.presence import Presence
+from pgbus.engine.processes.readiness import wait_until_ready
 from pgbus.engine.storage import processes, transitions
 from pgbus.engine.storage.database import is_passing
 
@@ -33,6 +34,8 @@ class Dispatcher:
     def run(self) -> None:
         """Works until `stop`; one failed task is tried again at the next tick."""
         database = self._bus.services.database
+        if not wait_until_ready(self._bus, give_up=self._stopping.is_set):
+            return
         while not self._stopping.is_set():
             try:
                 database.persistently(self._tick, give_up=self._stopping.is_set)

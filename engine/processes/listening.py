@@ -60,8 +60,8 @@ class Listening:
         self._silent = False
         self.works = False
         self._wake_read, self._wake_write = socket.socketpair()
-        self._wake_read.setblocking(False)
-        self._wake_write.setblocking(False)
+        self._wake_read.settimeout(0)
+        self._wake_write.settimeout(0)
 
     def wake(self) -> None:
         """Ends the present or the next wait; safe in a signal handler."""
@@ -112,7 +112,8 @@ class Listening:
             if self._connecting.done():
                 self._adopt(self._connecting)
         elif self._connection is None and time.monotonic() >= self._try_again_at:
-            self._connecting = connecting = Future()
+            connecting: Future[psycopg.Connection[Any]] = Future()
+            self._connecting = connecting
             threading.Thread(
                 target=self._connect_for, args=[connecting], name="pgbus-listen", daemon=True
             ).start()
@@ -134,8 +135,9 @@ class Listening:
         self.wake()
 
     def _connect(self) -> psycopg.Connection[Any]:
-        """Listens, and has another connection send what proves it: a transaction pooler
-        answers a session's own notification, and swallows those of others.
+        """A connection that listens; another one has sent what proves that it hears.
+
+        A session's own notification comes back even through a transaction pooler.
         """
         connection = psycopg.connect(self._conninfo, autocommit=True, **self._options)
         try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pgbus.engine.processes.ending import stop_on_signals
 from pgbus.engine.processes.presence import Presence
+from pgbus.engine.processes.readiness import wait_until_ready
 
 if TYPE_CHECKING:
     from pgbus.engine.bus import Pgbus
@@ -53,8 +54,8 @@ class Supervisor:
 
     def run(self) -> None:
         """Supervises until `stop`; then ends the children in order."""
+        wait_until_ready(self._bus, give_up=self._stopping.is_set)
         try:
-            check_schema(self._bus, give_up=self._stopping.is_set)
             while not self._stopping.is_set():
                 for child in self._children:
                     self._look_after(child)

@@ -21,6 +21,7 @@ from pgbus.engine.processes.in_flight import Heartbeat, InFlight
 from pgbus.engine.processes.listening import Listening
 from pgbus.engine.processes.presence import BEAT_EVERY, Presence
 from pgbus.engine.processes.queue_list import QueueList
+from pgbus.engine.processes.readiness import wait_until_ready
 from pgbus.engine.runner.perform import perform
 from pgbus.engine.storage import messages, transitions
 from pgbus.engine.storage.database import is_passing
@@ -66,22 +67,12 @@ class Worker:
 
     def run(self) -> None:
         """Serves until `stop`; then waits for bodies, at most `shutdown_timeout`."""
+        stopping, wanted = self._stopping.is_set, self._queues.wanted()
         try:
-            self._make_ready()
-            self._serve()
-        except Exception as error:
-            # Told to stop while PostgreSQL is away: there is nothing to end in order.
-            if not (self._stopping.is_set() and is_passing(error)):
-                raise
+            if wait_until_ready(self._bus, give_up=stopping, queues=wanted):
+                self._serve()
         finally:
             self._listening.close()
-
-    def _make_ready(self) -> None:
-        def make_ready(_connection: Connection) -> None:
-            self._bus.check_schema()
-            self._bus.ensure_queues(self._queues.wanted())
-
-        self._services.database.persistently(make_ready, give_up=self._stopping.is_set)
 
     def _serve(self) -> None:
         heartbeat = Heartbeat(self._bus.settings, self._services.database, self._in_flight)
@@ -100,7 +91,8 @@ class Worker:
         finally:
             self._stopping.set()
             self._shut_down(threads)
-            heartbeat.stop()
+            if self._bus.settings.visibility_heartbeat:
+                heartbeat.stop()
 
     def stop(self) -> None:
         """Takes nothing more; `run` returns when what runs has ended. Safe in a signal handler."""
@@ -250,28 +242,30 @@ class Worker:
             return True
 
     def _perform(self, delivery: Delivery) -> None:
+        """Works on one message; whatever that raises, the thread and the worker live on."""
         if self._stopping.is_set() and delivery.verdict != "claimed":
             self._give_back(delivery, seconds=0)
             return
-        with self._in_flight.holding(delivery):
-            try:
-                if delivery.verdict == "job":
-                    jobs.execute(self._services, delivery)
-                    return
-                due_in = perform(
-                    self._services, self._worker, delivery, stopping=self._stopping.is_set
-                )
-                if due_in is not None:
-                    self._expect(due_in)
-            except (KeyboardInterrupt, SystemExit):
-                _log.warning("Message %d of %s is left to redelivery: its code asked the process to end.",
-                             delivery.message_id, delivery.queue)  # fmt: skip
-            except Exception as error:  # noqa: BLE001 (one message must not end its thread; it is delivered again)
-                _log.exception(
-                    "Message %d of %s was not finished.", delivery.message_id, delivery.queue
-                )
-                if is_passing(error) and delivery.verdict != "claimed":
-                    self._give_back(delivery, seconds=1)
+        try:
+            with self._in_flight.holding(delivery):
+                self._work_on(delivery)
+        except (KeyboardInterrupt, SystemExit):
+            _log.warning("Message %d of %s is left to redelivery: its code asked the process to end.",
+                         delivery.message_id, delivery.queue)  # fmt: skip
+        except BaseException as error:  # noqa: BLE001 (the message is delivered again)
+            _log.exception(
+                "Message %d of %s was not finished.", delivery.message_id, delivery.queue
+            )
+            if is_passing(error) and delivery.verdict != "claimed":
+                self._give_back(delivery, seconds=1)
+
+    def _work_on(self, delivery: Delivery) -> None:
+        if delivery.verdict == "job":
+            jobs.execute(self._services, delivery)
+            return
+        due_in = perform(self._services, self._worker, delivery, stopping=self._stopping.is_set)
+        if due_in is not None:
+            self._expect(due_in)
 
     def _expect(self, due_in: float) -> None:
         """A message that this worker sent comes due: nobody will notify it of that."""
@@ -285,6 +279,11 @@ class Worker:
     # the end -----------------------------------------------------------------------------
 
     def _shut_down(self, threads: list[threading.Thread]) -> None:
+        _log.info(
+            "Worker %s takes nothing more; in hand: %s",
+            self._presence.name,
+            self._in_flight.running() or "nothing",
+        )
         deadline = time.monotonic() + self._bus.settings.shutdown_timeout.total_seconds()
         for _ in threads:
             self._handover.put(None)
@@ -301,12 +300,18 @@ class Worker:
         _log.info("Worker %s stopped.", self._presence.name)
 
     def _give_back(self, delivery: Delivery, *, seconds: float) -> None:
-        self._services.database.persistently(
-            lambda connection: messages.set_visible_in(
-                connection, delivery.queue, delivery.message_id, seconds
-            ),
-            give_up=self._stopping.is_set,
-        )
+        """Lets another worker have the message, or this one once more."""
+
+        def give_back(connection: Connection) -> None:
+            messages.set_visible_in(connection, delivery.queue, delivery.message_id, seconds)
+            messages.notify(connection, self._bus.settings.schema, delivery.queue)
+
+        try:
+            self._services.database.persistently(give_back, give_up=self._stopping.is_set)
+        except Exception:  # noqa: BLE001 (it comes again by itself, a visibility timeout later)
+            _log.exception(
+                "Message %d of %s was not given back.", delivery.message_id, delivery.queue
+            )
 
     def _details(self) -> dict[str, Any]:
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +21,13 @@ from pgbus.engine.definition.verbs import (
     StepVerb,
     find_verb,
 )
-from pgbus.engine.errors import NotInStep
+from pgbus.engine.errors import NotInStep, PayloadError
 from pgbus.engine.runner.decide import Result
 from pgbus.engine.states import Outcome
 from pgbus.engine.storage import runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from pgbus.engine.definition.definition import Definition
     from pgbus.engine.definition.step import Step
@@ -75,8 +76,13 @@ class Attempt:
                 self._instance._scope = scope  # noqa: SLF001 (the slot made for this)
                 yield self._instance, session
             finally:
-                session.close()
+                self._leave(session)
                 step_context.reset(token)
+
+    def _leave(self, session: PhaseSession) -> None:
+        if self._instance is not None:
+            self._instance._scope = None  # noqa: SLF001 (the slot made for this)
+        session.close()
 
     def ask_guards(self) -> Result | None:
         """What a guard decided; None lets the body run."""
@@ -99,20 +105,28 @@ class Attempt:
             returned = body(workflow)
             if inspect.iscoroutine(returned):
                 returned = self._services.event_loop.run(returned)
-            if isinstance(returned, dict):
+            if isinstance(returned, Mapping):
                 workflow.output(**returned)
         except BaseException as error:
             verb = find_verb(error)
             if verb is None:
                 raise
-            return _result_of(verb, self.storable_output())
-        return Result(Outcome.COMPLETED, self.storable_output())
+            return _result_of(verb, self._output())
+        return Result(Outcome.COMPLETED, self._output())
 
     def storable_output(self) -> str | None:
-        """What the body has output so far, as a document; None when nothing."""
-        if self._body_scope is None or not self._body_scope.output:
+        """What the body has output so far, as a document; None when nothing, or nothing storable."""
+        try:
+            return self._output()
+        except PayloadError:
             return None
-        return codec.encode(self._body_scope.output, name="output")
+
+    def _output(self) -> str | None:
+        scope = self._body_scope
+        if scope is None or not scope.output:
+            return None
+        # A value may have changed since it was output.
+        return codec.encode(scope.output, name="output", limit=scope.max_payload_size)
 
     def _scope(self, phase: Phase, session: PhaseSession) -> AttemptScope:
         delivery = self.delivery

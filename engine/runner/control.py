@@ -72,7 +72,7 @@ class LockedRun:
         *,
         reason: str | None = None,
         step: tuple[str, int] | None = None,
-        **details: Any,
+        details: dict[str, Any] | None = None,
     ) -> None:
         """Writes an event by the verb's actor, about the newest attempt unless `step` says other."""
         step_name, attempt = step or (self.attempt.step_name, self.attempt.attempt)
@@ -154,7 +154,7 @@ def resume_at(services: Services, workflow_id: str, step_name: str, request: Req
             raise StepNotDefined(f"{definition.name} has removed its step {step_name!r}.")
         _close(it)
         following = NextAttempt(step_name, services.queue_of(step))
-        _schedule(it, following, Event.RESUMED, step=step_name)
+        _schedule(it, following, Event.RESUMED, details={"step": step_name})
         return _after(it)
 
 
@@ -263,7 +263,7 @@ def _send_again(it: LockedRun, at: datetime, event: Event) -> RunRow:
         RunStatus.READY,
         RunStatus.READY,
         reason=it.request.reason,
-        scheduled_at=moment.isoformat(),
+        details={"scheduled_at": moment.isoformat()},
     )
     return _after(it)
 
@@ -281,11 +281,17 @@ def _next_step(services: Services, it: LockedRun, definition: Definition, event:
         _schedule(it, scheduled(step, services.queue_of), event)
 
 
-def _schedule(it: LockedRun, following: NextAttempt, event: Event, **details: Any) -> None:
+def _schedule(
+    it: LockedRun,
+    following: NextAttempt,
+    event: Event,
+    *,
+    details: dict[str, Any] | None = None,
+) -> None:
     """Schedules an attempt; `event` is the verb's own, with the reason."""
     step_id, attempt, _ = transitions.schedule(it.connection, it.run.workflow_id, following)
     it.move(RunStatus.READY, current_step=following.step_name, step_id=step_id)
-    it.record(event, it.run.status, RunStatus.READY, reason=it.request.reason, **details)
+    it.record(event, it.run.status, RunStatus.READY, reason=it.request.reason, details=details)
     it.record(
         Event.STEP_SCHEDULED,
         RunStatus.READY,

@@ -13,6 +13,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from pgbus.engine.codec import storable
 from pgbus.engine.decision import ErrorEntry, EventEntry, Finalization, NextAttempt
 from pgbus.engine.definition.policy import PolicyAction
 from pgbus.engine.states import AttemptStatus, Event, Move, Outcome, RunStatus
@@ -51,11 +52,12 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What to do about an error: the action, after how many seconds, and why."""
+    """What to do about an error: the action, after how many seconds, why; which count it is of."""
 
     action: PolicyAction
     wait: float = 0.0
     reason: str | None = None
+    cause: Cause = Cause.POLICY
 
 
 def rule(policy: Policy | None, *, reattempted: int) -> Ruling:
@@ -85,10 +87,10 @@ def _given_up(policy: Policy, reattempted: int) -> Ruling:
 
 
 def rule_stall(action: PolicyAction, *, reattempted: int) -> Ruling:
-    """The ruling on an attempt whose worker died, given how often that happened in a row."""
+    """The ruling on an attempt lost through no fault of its body, given how often in a row it was."""
     if action is PolicyAction.REATTEMPT and reattempted >= MAX_STALL_REATTEMPTS:
         return Ruling(PolicyAction.PAUSE, reason=f"gave up after {reattempted} reattempts")
-    return Ruling(action)
+    return Ruling(action, cause=Cause.STALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +156,8 @@ class Decider:
         match ruling.action:
             case PolicyAction.REATTEMPT:
                 entry = EventEntry(Event.STEP_REATTEMPTED, ruling.reason, details)
-                cause = Cause.STALL if stalled else Cause.POLICY
                 return self._reattempt(
-                    ruling.wait, entry, cause, output=output, error=error, before=before
+                    ruling.wait, entry, ruling.cause, output=output, error=error, before=before
                 )
             case PolicyAction.SKIP:
                 entry = EventEntry(Event.STEP_SKIPPED, ruling.reason, details)
@@ -236,7 +237,7 @@ def next_live_step(definition: Definition | None, step_name: str) -> Step | None
 def _held(move: Move, reason: str | None = None, *, wait: float | None = None) -> str:
     held: dict[str, Any] = {"move": move}
     if reason:
-        held["reason"] = reason
+        held["reason"] = storable(reason)
     if wait:
         held["wait"] = wait
     return json.dumps(held)

@@ -6,6 +6,7 @@ import json
 import site
 import sysconfig
 import traceback
+from collections import deque
 from typing import TYPE_CHECKING
 
 from pgbus.engine.codec import storable
@@ -62,20 +63,30 @@ def qualified_name(error: type[BaseException]) -> str:
 def _message(error: BaseException) -> str:
     try:
         text = str(error)
-    except Exception as broken:  # noqa: BLE001 (the host's __str__; a failure is recorded whatever it does)
+    except BaseException as broken:  # noqa: BLE001 (the host's __str__; a failure is recorded whatever it does)
         text = f"<unprintable: its __str__ raised {type(broken).__qualname__}>"
     return storable(text[:MESSAGE_LENGTH])
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
     seen = {id(error)}
-    for _ in range(_CAUSES):
-        cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-        if cause is None or id(cause) in seen:
-            return
-        seen.add(id(cause))
-        yield cause
-        error = cause
+    behind = deque(_behind(error))
+    while behind and len(seen) <= _CAUSES:
+        cause = behind.popleft()
+        if id(cause) not in seen:
+            seen.add(id(cause))
+            yield cause
+            behind.extend(_behind(cause))
+
+
+def _behind(error: BaseException) -> Iterator[BaseException]:
+    """What a group holds, and the cause or else the context."""
+    if isinstance(error, BaseExceptionGroup):
+        yield from error.exceptions
+    if error.__cause__ is not None:
+        yield error.__cause__
+    elif error.__context__ is not None and not error.__suppress_context__:
+        yield error.__context__
 
 
 def _backtrace(error: BaseException, lines: int) -> list[str]:

@@ -17,7 +17,6 @@ class EventLoop:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Runs the coroutine in the caller's context and returns or raises what it does."""
@@ -46,8 +45,18 @@ class EventLoop:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="pgbus-event-loop", daemon=True
-                )
-                self._thread.start()
+                threading.Thread(
+                    target=_run_until_stopped, args=[self._loop], name="pgbus-event-loop", daemon=True
+                ).start()
             return self._loop
+
+
+def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
+    while True:
+        try:
+            loop.run_forever()
+        except (KeyboardInterrupt, SystemExit):
+            # asyncio lets these through as well as telling the task's caller: it concerns that one only.
+            continue
+        break
+    loop.close()

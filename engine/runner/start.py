@@ -71,7 +71,7 @@ def rerun(services: Services, workflow_id: str, request: Request) -> Run:
             old.run.status,
             old.run.status,
             reason=request.reason,
-            workflow_id=run.workflow_id,
+            details={"workflow_id": run.workflow_id},
         )
         return run
 

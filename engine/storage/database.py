@@ -301,10 +301,10 @@ def is_passing(error: BaseException) -> bool:
     """Whether the same statement may succeed later: the connection is gone, or a lock was unlucky."""
     sqlstate = _sqlstate(error)
     if sqlstate is None:
-        return isinstance(_cause(error), psycopg.OperationalError)
-    return (
-        sqlstate[:2] in _PASSING_CLASSES or sqlstate in _UNLUCKY_STATES or sqlstate == _READ_ONLY
-    )
+        # SQLAlchemy knows the losses of any driver.
+        lost = getattr(error, "connection_invalidated", False)
+        return lost or isinstance(_cause(error), psycopg.OperationalError)
+    return sqlstate[:2] in _PASSING_CLASSES or sqlstate in _UNLUCKY_STATES or sqlstate == _READ_ONLY
 
 
 def _cause(error: BaseException) -> BaseException:

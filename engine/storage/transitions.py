@@ -511,8 +511,7 @@ def _plain_event_arrays(names: tuple[Event, ...]) -> dict[str, object]:
 
 def _cut(text: str | None) -> str | None:
     """As much of a text as a trail keeps; None for a blank one."""
-    text = (text or "").strip()
-    return storable(text[:_LONGEST_TEXT]) or None
+    return storable((text or "").strip())[:_LONGEST_TEXT] or None
 
 
 def _details(details: dict[str, Any] | None) -> str | None:
@@ -520,7 +519,7 @@ def _details(details: dict[str, Any] | None) -> str | None:
         return None
     return json.dumps(
         {
-            name: storable(value[:_LONGEST_TEXT]) if isinstance(value, str) else value
+            name: storable(value)[:_LONGEST_TEXT] if isinstance(value, str) else value
             for name, value in details.items()
         }
     )

@@ -334,11 +334,18 @@ def process(monkeypatch):
 
 class TestProcesses:
     def test_a_workers_options_are_settings_and_its_status_is_the_commands(self, pgbus, process):
-        options = ("--queues", "mail,orders", "--threads", 4, "--log-format", "json")
+        options = ("--queues", "mail,orders", "--threads", 4)
         pgbus("worker", "--app", "shop:make", *options, expect=7)
         ((settings,),) = process
         assert settings.queues == ("mail", "orders")
-        assert (settings.threads, settings.log_format) == (4, "json")
+        assert settings.threads == 4
+
+    @pytest.mark.parametrize("command", ["start", "worker", "dispatcher"])
+    def test_each_logs_in_the_format_asked_for(self, pgbus, process, monkeypatch, command):
+        configured = []
+        monkeypatch.setattr("pgbus.engine.observe.logs.configure", configured.append)
+        pgbus(command, "--app", "shop:make", "--log-format", "json", expect=7)
+        assert configured == ["json"]
 
     def test_options_that_are_not_given_leave_the_environment_alone(
         self, pgbus, process, monkeypatch
@@ -395,6 +402,7 @@ def command(database, tmp_path):
     return command
 
 
+@pytest.mark.rows_by_hand
 def test_the_installed_command_finds_the_hosts_classes_in_its_folder(command, database, bus):
     run = Charge.start()
     database.rows(

@@ -204,6 +204,7 @@ def test_a_long_history_is_cut_to_its_newest_part_and_says_so(bus, driver, detai
     assert shown.truncated
 
 
+@pytest.mark.rows_by_hand
 def test_a_run_whose_class_is_not_loaded_offers_only_what_needs_no_class(bus, database, detail):
     run = Other.start()
     database.rows("UPDATE pgbus.workflows SET workflow_class = 'gone.Gone', status = 'paused'")
@@ -212,6 +213,7 @@ def test_a_run_whose_class_is_not_loaded_offers_only_what_needs_no_class(bus, da
     assert shown.available_actions == (Verb.CANCEL,)
 
 
+@pytest.mark.rows_by_hand
 def test_an_event_that_only_a_newer_pgbus_knows_is_shown(bus, database, detail):
     run = Other.start()
     database.rows("UPDATE pgbus.workflow_events SET event = 'teleported' WHERE event = 'started'")

@@ -307,6 +307,18 @@ def test_a_failure_of_an_earlier_delivery_leaves_the_message_to_the_later(
     assert (len(failed_jobs(database)), len(told)) == (1, 1)
 
 
+def test_the_end_of_an_earlier_delivery_leaves_the_message_to_the_later(bus, database, work, told):
+    fail.enqueue()
+    for _ in range(2):
+        work.take()
+    last = work.take()
+    later = work.take()
+    execute(bus.services, last)
+    assert (len(calls), waiting(database), waiting(database, DEAD), told) == (1, 1, 0, [])
+    execute(bus.services, later)
+    assert (len(calls), waiting(database), waiting(database, DEAD), len(told)) == (1, 0, 1, 1)
+
+
 def test_a_failure_of_a_discarded_message_leaves_nothing_behind(bus, database, work, told):
     @job(max_retries=0)
     def discarded():
@@ -571,6 +583,45 @@ def test_a_scoped_session_is_removed_after_the_job(database, with_host):
     work()
     assert calls == [True]
     assert not sessions.registry.has()
+
+
+def test_what_a_job_wrote_in_a_scoped_session_is_kept_only_when_it_returns(database, with_host):
+    Model.metadata.create_all(database.engine)
+    sessions = scoped_session(sessionmaker(database.engine))
+    _, work = with_host(session_factory=sessions)
+
+    @job
+    def adds(number, *, fails):
+        sessions.add(Vendor(id=number, name=f"vendor {number}"))
+        sessions.flush()
+        if fails:
+            raise ValueError
+
+    adds.enqueue(1, fails=False)
+    adds.enqueue(2, fails=True)
+    work()
+    work()
+    assert vendor_names(database) == ["vendor 1"]
+    assert not sessions.registry.has()
+
+
+def test_an_adapters_subject_needs_no_session_factory(with_host):
+    class Ship:
+        pass
+
+    register_subject(Ship, type_name="Ship", id_of=lambda _: "7", load=lambda key, _: f"ship {key}")
+    _, work = with_host()
+    note.enqueue(Ship())
+    work()
+    assert calls == [(("ship 7",), {})]
+
+
+def test_a_missing_session_factory_is_a_failure_that_names_it(database, with_host):
+    _, work = with_host()
+    note.enqueue(Vendor(id=7))
+    work()
+    assert (calls, waiting(database)) == ([], 1)
+    assert "session_factory" in failed_jobs(database)[0][5]
 
 
 def test_a_job_runs_inside_around(with_host):

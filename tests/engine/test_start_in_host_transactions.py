@@ -20,7 +20,13 @@ from support.database import Database
 from support.hosts import NOTHING, ONE_RUN, Purchase, make_purchases, messages, stored
 
 from pgbus import Pgbus, Workflow, step
-from pgbus.engine.errors import AlreadyRunning, SchemaOutdated, UnknownSubject, WrongDatabase
+from pgbus.engine.errors import (
+    AlreadyRunning,
+    PayloadError,
+    SchemaOutdated,
+    UnknownSubject,
+    WrongDatabase,
+)
 from pgbus.engine.storage.migrate import migrate
 
 
@@ -186,14 +192,14 @@ def test_a_loser_sees_the_holder_of_its_own_uncommitted_transaction(bus, databas
 
 def test_a_start_that_is_refused_leaves_the_hosts_transaction_as_it_was(bus, database, host):
     Checkout.options(session=host).start()
-    with pytest.raises(Exception, match=r"arguments\.price is a "):
+    with pytest.raises(PayloadError, match=r"arguments\.price: is a builtins.object"):
         Checkout.options(session=host).start(price=object())
     host.commit()
     assert stored(database) == ONE_RUN
 
 
-@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE", "AUTOCOMMIT"])
-def test_a_start_joins_a_transaction_of_any_isolation(bus, database, host_engine, level):
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_a_start_joins_a_transaction_of_a_stricter_isolation(bus, database, host_engine, level):
     make_purchases(database, 2)
     holder = Checkout.start(Purchase(id=1))
     engine = host_engine.execution_options(isolation_level=level)
@@ -320,7 +326,9 @@ def test_a_clone_in_another_cluster_is_refused(bus, database, crashable_server):
     with psycopg.connect(crashable_server.admin_url, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{database.name}"')
     engine = sqlalchemy.create_engine(
-        sqlalchemy.make_url(crashable_server.url(database.name)).set(drivername="postgresql+psycopg")
+        sqlalchemy.make_url(crashable_server.url(database.name)).set(
+            drivername="postgresql+psycopg"
+        )
     )
     migrate(engine, "pgbus")
     with Session(engine) as session, pytest.raises(WrongDatabase):

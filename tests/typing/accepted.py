@@ -9,8 +9,18 @@ from typing import Any, NoReturn, assert_type
 
 from sqlalchemy.orm import Session
 
-from pgbus import StepContext, Workflow, cancel_if, on_exception, removed_step, step
+from pgbus import (
+    StepContext,
+    Workflow,
+    cancel_if,
+    current_delivery,
+    job,
+    on_exception,
+    removed_step,
+    step,
+)
 from pgbus.engine.definition.start import StartOptions
+from pgbus.engine.jobs.delivery import JobDelivery
 
 
 @dataclass
@@ -112,3 +122,23 @@ def starts(order: Order) -> None:
 
 def never_returns(workflow: OrderWorkflow) -> NoReturn:
     workflow.skip()
+
+
+@job
+def notify_vendor(vendor_id: int, *, copy: bool = False) -> str:
+    assert_type(current_delivery(), JobDelivery | None)
+    return f"{vendor_id} {copy}"
+
+
+@job(queue="mail", max_retries=0, priority=2)
+async def send_mail(to: str) -> None: ...
+
+
+async def jobs(session: Session) -> None:
+    assert_type(notify_vendor(7, copy=True), str)
+    assert_type(notify_vendor.enqueue(7, copy=True), int)
+    assert_type(send_mail.options(wait=60, session=session).enqueue(to="ann"), int)
+    notify_vendor.options(
+        queue="slow", priority=0, wait=timedelta(days=1), wait_until=datetime.now(UTC)
+    ).enqueue(7)
+    assert_type(await send_mail("ann"), None)

@@ -2,7 +2,7 @@
 
 # pyright: strict
 
-from pgbus import Workflow, cancel_if, on_exception, step
+from pgbus import Workflow, cancel_if, job, on_exception, step
 from pgbus.engine.definition.start import StartOptions
 
 
@@ -54,3 +54,21 @@ def starts(order: Order, options: StartOptions[Order]) -> None:
     Refused.options(colour="red")  # refused
     options.start("not an order")  # refused
     Refused.start_many([("not an order", {})])  # refused
+
+
+@job
+def notify_vendor(vendor_id: int) -> str:
+    return str(vendor_id)
+
+
+job(retries=3)  # refused
+job(priority=3)  # refused
+
+
+def jobs() -> None:
+    notify_vendor("7")  # refused
+    notify_vendor.enqueue("7")  # refused
+    notify_vendor.enqueue()  # refused
+    notify_vendor.options(wait=60).enqueue(7, copy=True)  # refused
+    notify_vendor.options(wait="soon")  # refused
+    notify_vendor.options(max_retries=1)  # refused

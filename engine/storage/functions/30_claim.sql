@@ -49,7 +49,7 @@ BEGIN
              WHERE w.workflow_id = p_workflow_id;
             UPDATE {schema}.workflow_steps x
                SET status = 'in_progress', started_at = v_now, worker = p_worker, revision = p_revision,
-                   queue = p_queue, message_id = p_message_id, read_count = p_read_count
+                   read_count = p_read_count
              WHERE x.step_id = s.step_id;
             INSERT INTO {schema}.workflow_events
                 (workflow_id, event, step_name, attempt, actor, from_status, to_status, created_at)

@@ -1,7 +1,8 @@
 -- Reads up to p_quantity messages from the queues, in their order, and claims what can be claimed at
 -- once. One row per message that needs work: the verdicts of claim(), or 'job' for any message that
 -- is not a step's. Nothing read: one row 'idle' with the seconds until the next message becomes
--- visible and until the timer has one to send. No row at all: what was read needed nothing; ask again.
+-- visible (one that was, and was not read, another transaction has locked) and until the timer has
+-- one to send. No row at all: what was read needed nothing; ask again.
 -- A locked run is not waited for: its message keeps its place and is claimed by itself.
 CREATE FUNCTION {schema}.take(
     p_queues text[], p_quantity integer, p_visibility integer, p_unguarded text[],
@@ -17,6 +18,7 @@ DECLARE
     v_queue text;
     v_visible timestamptz;
     v_left integer := p_quantity;
+    v_began timestamptz := clock_timestamp();
     m record;
 BEGIN
     FOREACH v_queue IN ARRAY p_queues LOOP
@@ -50,8 +52,9 @@ BEGIN
         RETURN;
     END IF;
     FOREACH v_queue IN ARRAY p_queues LOOP
-        EXECUTE format('SELECT least($1, min(vt)) FROM pgmq.%I', pgmq.format_table_name(v_queue, 'q'))
-           INTO v_visible USING v_visible;
+        EXECUTE format('SELECT least($1, min(vt)) FROM pgmq.%I WHERE vt > $2',
+                       pgmq.format_table_name(v_queue, 'q'))
+           INTO v_visible USING v_visible, v_began;
     END LOOP;
     RETURN QUERY SELECT 'idle', NULL, NULL::bigint, NULL::integer, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                         NULL, NULL::bigint, NULL, NULL::integer,

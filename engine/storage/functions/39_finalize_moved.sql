@@ -14,6 +14,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_target text;
+    v_told text[];
     r {schema}.workflows;
     s {schema}.workflow_steps;
     n {schema}.workflow_steps;
@@ -50,12 +51,17 @@ BEGIN
         RETURN QUERY SELECT 'continued', r.status, n.step_id, n.attempt, 0::double precision;
         RETURN;
     END IF;
+    v_told := ARRAY(SELECT e.event FROM {schema}.workflow_events e
+                     WHERE e.workflow_id = p_workflow_id AND e.step_name = s.step_name
+                       AND e.attempt = s.attempt AND e.actor = 'system');
     IF s.status = p_attempt_status AND s.outcome = p_outcome AND s.worker = p_worker
-       AND s.error_class IS NOT DISTINCT FROM p_error_class THEN
-        RETURN QUERY SELECT 'applied', r.status, NULL::bigint, NULL::integer, NULL::double precision;
+       AND s.error_class IS NOT DISTINCT FROM p_error_class AND p_events[1] = ANY (v_told) THEN
+        RETURN QUERY SELECT CASE WHEN s.held IS NULL THEN 'applied' ELSE 'held' END, r.status,
+                            NULL::bigint, NULL::integer, NULL::double precision;
         RETURN;
     END IF;
-    IF r.workflow_id IS NOT NULL AND p_events[1] <> 'stall_detected' THEN
+    IF r.workflow_id IS NOT NULL AND p_events[1] <> 'stall_detected'
+       AND 'late_completion_ignored' <> ALL (v_told) THEN
         INSERT INTO {schema}.workflow_events
             (workflow_id, event, step_name, attempt, actor, from_status, to_status, details, created_at)
         VALUES (p_workflow_id, 'late_completion_ignored', s.step_name, s.attempt, 'system', r.status, r.status,

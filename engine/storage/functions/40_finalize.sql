@@ -5,7 +5,8 @@
 --   declined    nothing done: p_continue was asked for a step that is not due (clocks differ); ask without
 --   held, late  the run was paused meanwhile, or the attempt was taken away: see finalize_moved()
 -- The last of p_events carries the run's change; those of the next attempt are step_scheduled and step_started.
--- Lock order: the message is deleted first. With p_continue it is not touched.
+-- The run is locked before the message is deleted: while a host's transaction keeps the run, the worker's
+-- heartbeat must not wait for the message. With p_continue the message is not touched.
 CREATE FUNCTION {schema}.finalize(
     p_workflow_id uuid, p_step_id bigint, p_queue text, p_message_id bigint, p_read_count integer,
     p_target text,
@@ -28,9 +29,6 @@ BEGIN
         RETURN QUERY SELECT 'declined', NULL, NULL::bigint, NULL::integer, NULL::double precision;
         RETURN;
     END IF;
-    IF NOT p_continue THEN
-        PERFORM pgmq.delete(p_queue, p_message_id);
-    END IF;
     IF p_next_step IS NOT NULL THEN
         v_next_id := nextval('{schema}.workflow_steps_step_id_seq');
     END IF;
@@ -46,6 +44,9 @@ BEGIN
             p_error_class, p_error_message, p_error, p_reattempted_by, p_held, p_worker,
             p_events, p_reasons, p_details);
         RETURN;
+    END IF;
+    IF NOT p_continue THEN
+        PERFORM pgmq.delete(p_queue, p_message_id);
     END IF;
     UPDATE {schema}.workflow_steps x
        SET status = p_attempt_status, outcome = p_outcome, finished_at = v_now, output = p_output,

@@ -1,0 +1,242 @@
+"""What runs and workers do, a line each, read from what pgbus writes down about them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Self
+
+import psycopg
+from psycopg.rows import class_row
+
+from pgbus.engine.states import Event
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+#: An id is drawn before its transaction commits, so a lower one may appear after a higher.
+_LOOK_BACK = 200
+_SOON = timedelta(seconds=1)
+_TODAY = timedelta(hours=1)
+_FIRST_HINT = 8.0
+_HINT_EVERY = 60.0
+
+_EVENTS = """
+SELECT e.event_id, e.created_at, e.event, w.workflow_class, w.subject_id, e.step_name, e.actor, e.reason,
+       s.worker, s.scheduled_at, s.finished_at - s.started_at AS took, s.error_class, s.error_message
+  FROM pgbus.workflow_events e
+  JOIN pgbus.workflows w USING (workflow_id)
+  LEFT JOIN pgbus.workflow_steps s USING (workflow_id, step_name, attempt)
+ WHERE e.event_id > %(after)s
+ ORDER BY e.event_id
+"""
+
+_NEWEST = "SELECT coalesce(max(event_id), 0) FROM pgbus.workflow_events"
+
+_WORKERS = "SELECT pid FROM pgbus.processes WHERE kind = 'worker' ORDER BY heartbeat_at"
+
+#: Whether no run has a step due within the minute; a paused one waits for a person.
+_IDLE = """
+SELECT NOT EXISTS (
+    SELECT FROM pgbus.workflows w JOIN pgbus.workflow_steps s USING (step_id)
+     WHERE w.ended_at IS NULL AND w.status <> 'paused'
+       AND s.scheduled_at < clock_timestamp() + interval '1 minute')
+"""
+
+_STATES = "SELECT status, count(*) FROM pgbus.workflows GROUP BY status ORDER BY count(*) DESC"
+
+_OPEN = """
+SELECT w.status, w.current_step, count(*), min(s.scheduled_at), s.error_class, max(s.error_message)
+  FROM pgbus.workflows w JOIN pgbus.workflow_steps s USING (step_id)
+ WHERE w.status IN ('paused', 'ready')
+ GROUP BY w.status, w.current_step, s.error_class
+ ORDER BY w.status, count(*) DESC
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One event of a run, with the attempt it is about as that stands now."""
+
+    event_id: int
+    created_at: datetime
+    event: str
+    workflow_class: str
+    subject_id: str | None
+    step_name: str | None
+    actor: str
+    reason: str | None
+    worker: str | None
+    scheduled_at: datetime | None
+    took: timedelta | None
+    error_class: str | None
+    error_message: str | None
+
+    @property
+    def run(self) -> str:
+        """The run in a word: "Order 7", "Restock 2"."""
+        kind = self.workflow_class.rpartition(".")[2].removesuffix("Workflow")
+        return f"{kind} {self.subject_id}"
+
+    @property
+    def error(self) -> str:
+        """The attempt's error on one line."""
+        return f"{(self.error_class or '').rpartition('.')[2]}: {self.error_message}"
+
+    def sentence(self) -> str | None:
+        """The event in words; None for one that the next line tells better."""
+        because = f": {self.reason}" if self.reason else ""
+        match self.event:
+            case Event.STEP_STARTED:
+                return None
+            case Event.STEP_SCHEDULED:
+                return self._schedule()
+            case Event.STEP_COMPLETED:
+                return f"{self.step_name} done by worker {_pid(self.worker)}{_duration(self.took)}"
+            case Event.STEP_FAILED:
+                return f"{self.step_name} failed, {self.error}"
+            case Event.STEP_REATTEMPTED:
+                return f"{self.step_name} is tried again{because or f', {self.error}'}"
+            case Event.STEP_SKIPPED:
+                return f"{self.step_name} skipped"
+            case Event.STALL_DETECTED:
+                return f"{self.step_name}: worker {_pid(self.worker)} died while it ran it"
+            case Event.STARTED:
+                return f"started by {self.actor}{because}"
+            case _:
+                by = "" if self.actor == "system" else f" by {self.actor}"
+                return f"{self.event.replace('_', ' ')}{by}{because}"
+
+    def _schedule(self) -> str | None:
+        if self.scheduled_at is None or self.scheduled_at - self.created_at < _SOON:
+            return None
+        return f"{self.step_name} is due {_when(self.scheduled_at, since=self.created_at)}"
+
+
+class Trail:
+    """Prints what is new, from the moment it is opened."""
+
+    def __init__(self, database_url: str) -> None:
+        self._connection = psycopg.connect(database_url, autocommit=True)
+        self._newest = self._value(_NEWEST)
+        self._shown = {entry.event_id for entry in self._entries()}
+        self._workers: set[int] = set()
+        self._hint_at: float | None = None
+
+    def __enter__(self) -> Self:
+        """The trail itself."""
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        """Closes its connection."""
+        self._connection.close()
+
+    def print_news(self) -> None:
+        """Prints what happened since the last time, and now and then what to try."""
+        entries = self._entries()
+        for entry in entries:
+            if entry.event_id not in self._shown and (sentence := entry.sentence()):
+                _print_line(entry.created_at, entry.run, sentence, _COLOURS.get(entry.event))
+        self._shown = {entry.event_id for entry in entries}
+        self._newest = max([self._newest, *self._shown])
+        self._print_workers()
+
+    def print_summary(self) -> None:
+        """Prints how many runs there are, where they stand, and why."""
+        states = self._connection.execute(_STATES).fetchall()
+        if not states:
+            print("No order has been placed yet.")
+            return
+        total = sum(count for _, count in states)
+        print(f"{total} runs: {', '.join(f'{count} {status}' for status, count in states)}")
+        for status, step, count, due, error_class, message in self._connection.execute(_OPEN):
+            where = f"  {count} {status} on {step}"
+            if status == "ready":
+                print(f"{where}, the first due {_when(due, since=datetime.now(UTC))}")
+            elif error_class:
+                print(f"{where}, {error_class.rpartition('.')[2]}: {message}")
+            else:
+                print(where)
+
+    def idle(self) -> bool:
+        """Whether nothing is left to do within a minute."""
+        return bool(self._value(_IDLE))
+
+    def _entries(self) -> list[Entry]:
+        with self._connection.cursor(row_factory=class_row(Entry)) as cursor:
+            return cursor.execute(_EVENTS, {"after": self._newest - _LOOK_BACK}).fetchall()
+
+    def _print_workers(self) -> None:
+        workers = [pid for (pid,) in self._connection.execute(_WORKERS)]
+        for pid in sorted(self._workers.symmetric_difference(workers)):
+            verb = "serves" if pid in workers else "is gone"
+            _print_line(datetime.now(UTC), f"Worker {pid}", verb, _BOLD)
+        self._workers = set(workers)
+        if workers:
+            self._print_hint(workers[-1])
+
+    def _print_hint(self, pid: int) -> None:
+        now = time.monotonic()
+        if self._hint_at is None:
+            self._hint_at = now + _FIRST_HINT
+        if now < self._hint_at:
+            return
+        self._hint_at = now + _HINT_EVERY
+        hint = (
+            f"Try `kill -9 {pid}`, a worker: another starts, and within seconds what it had in hand "
+            "is noticed and done by others; no order is lost and no card charged twice."
+        )
+        print(_coloured(hint, _BOLD), flush=True)
+
+    def _value(self, statement: str) -> Any:
+        row = self._connection.execute(statement).fetchone()
+        assert row is not None  # noqa: S101 (an aggregate and an EXISTS always give one)
+        return row[0]
+
+
+_BOLD, _RED, _GREEN, _YELLOW, _CYAN = "1", "31", "32", "33", "36"
+_COLOURS: dict[str, str] = {
+    Event.STALL_DETECTED: _RED,
+    Event.STEP_FAILED: _RED,
+    Event.STEP_REATTEMPTED: _YELLOW,
+    Event.PAUSED: _YELLOW,
+    Event.CANCELLED: _YELLOW,
+    Event.FINISHED: _GREEN,
+    Event.STARTED: _CYAN,
+}
+
+
+def _print_line(moment: datetime, who: str, what: str, colour: str | None) -> None:
+    line = f"{moment.astimezone():%H:%M:%S}  {who:<16} {what}"
+    print(_coloured(line, colour), flush=True)
+
+
+def _coloured(line: str, colour: str | None) -> str:
+    if colour is None or "NO_COLOR" in os.environ or not sys.stdout.isatty():
+        return line
+    return f"\033[{colour}m{line}\033[0m"
+
+
+def _when(moment: datetime, *, since: datetime) -> str:
+    wait = moment - since
+    return (
+        f"in {wait.total_seconds():.0f} s"
+        if wait < _TODAY
+        else f"on {moment.astimezone():%d %b at %H:%M}"
+    )
+
+
+def _pid(worker: str | None) -> str:
+    return (worker or "").rpartition(":")[2]
+
+
+def _duration(took: timedelta | None) -> str:
+    return f" in {took.total_seconds():.2f} s" if took is not None else ""

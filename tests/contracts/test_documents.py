@@ -1,0 +1,138 @@
+"""What the documents show is there and works."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from unittest import mock
+
+import click
+import pytest
+from contracts.documents import ALL, GUIDE, ROOT, TAUGHT, blocks, blocks_in
+
+import pgbus
+from pgbus.engine.cli import main
+from pgbus.engine.settings import Settings
+
+README = ROOT / "README.md"
+RUN = "01890a5d-ac96-774b-bcce-b302099a8057"
+
+
+def test_every_public_name_is_shown_in_an_example():
+    shown = "\n".join(block.code for block in blocks_in(TAUGHT, "python"))
+    missing = [name for name in pgbus.__all__ if not re.search(rf"\b{name}\b", shown)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("block", blocks_in(ALL, "python"), ids=str)
+def test_a_python_block_compiles(block):
+    compile(block.code, str(block), "exec")
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory):
+    """The guide's modules where their first lines say, and each page's other blocks as one module."""
+    folder = tmp_path_factory.mktemp("examples")
+    for block in blocks_in(list(GUIDE.glob("*.md")), "python"):
+        path = folder / (block.module or f"guide_{block.page.stem}.py")
+        path.parent.mkdir(exist_ok=True)
+        with path.open("a") as module:
+            module.write(block.code + "\n\n")
+    return folder
+
+
+def test_the_guides_examples_pass_mypy_strict(examples):
+    done = _python(examples, "-m", "mypy", "--strict", "--explicit-package-bases", ".")
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_guides_examples_import(examples):
+    pages = sorted(path.stem for path in examples.glob("guide_*.py"))
+    done = _python(examples, "-c", f"import shop.app, {', '.join(pages)}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_readmes_imports_from_pgbus_exist():
+    imports = [
+        line
+        for block in blocks_in([README], "python")
+        for line in re.findall(
+            r"^from pgbus[\w.]* import (?:[\w, ]+|\([^)]*\))$", block.code, re.MULTILINE
+        )
+    ]
+    for line in imports:
+        exec(line, {})
+
+
+def _python(folder, *arguments):
+    environment = {name: text for name, text in os.environ.items() if "PGBUS" not in name}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment | {"PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _shown_commands():
+    """Each command line of pgbus in the documents, with its place and without the program."""
+    for block in blocks_in(ALL, "shell", "sh", "bash", "console"):
+        for line in block.code.splitlines():
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            while words and "=" in words[0]:
+                words.pop(0)
+            if words and words[0].split("/")[-1] == "pgbus":
+                yield str(block), [RUN if word == "$RUN" else word for word in words[1:]]
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    list(_shown_commands()),
+    ids=lambda one: one if isinstance(one, str) else " ".join(one),
+)
+def test_a_shown_command_is_one_that_pgbus_takes(place, words):
+    command, name = main, "pgbus"
+    with mock.patch.dict(os.environ, {"PGBUS_APP": "shop.app:bus"}):
+        while isinstance(command, click.Group):
+            name, words = words[0], words[1:]
+            assert name in command.commands, f"{place}: there is no {name}"
+            command = command.commands[name]
+        command.make_context(name, list(words))
+
+
+def test_every_command_is_shown():
+    shown = {words[1] if words[0] == "workflows" else words[0] for _, words in _shown_commands()}
+    known = {*main.commands, *main.commands["workflows"].commands} - {"workflows"}
+    assert known - shown == set()
+
+
+def test_every_environment_variable_exists():
+    known = {f"PGBUS_{name.upper()}" for name in Settings.__dataclass_fields__}
+    sources = [*(ROOT / "engine").rglob("*.py"), *(ROOT / "tests").rglob("conftest.py")]
+    known |= {name for path in sources for name in re.findall(r"\bPGBUS_[A-Z_]+", path.read_text())}
+    for page in ALL:
+        named = set(re.findall(r"\bPGBUS_[A-Z_]*[A-Z]", page.read_text()))
+        assert named - known == set(), page.name
+
+
+@pytest.mark.parametrize("page", ALL, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_link_leads_to_a_page_and_heading_of_the_project(page):
+    text = page.read_text()
+    for code in blocks(page):
+        text = text.replace(code.code, "")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"\w+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        linked = page.parent / file if file else page
+        assert linked.exists(), target
+        if anchor:
+            assert anchor in _anchors(linked.read_text()), target
+
+
+def _anchors(text):
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}

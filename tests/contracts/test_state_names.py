@@ -1,0 +1,79 @@
+"""States have one home, `engine/states.py`; SQL, which cannot import it, is held against it."""
+
+import ast
+import re
+
+import pytest
+from contracts.documents import ROOT
+
+from pgbus.engine.states import AttemptStatus, Event, Outcome, RunStatus
+
+ENGINE = ROOT / "engine"
+FUNCTIONS = sorted((ENGINE / "storage" / "functions").glob("*.sql"))
+MODULES = [path for path in sorted(ENGINE.rglob("*.py")) if path != ENGINE / "states.py"]
+STATES = {member.value for kind in (RunStatus, AttemptStatus, Outcome, Event) for member in kind}
+
+#: Words in single quotes that SQL has beside the states, by what they are.
+OTHER_WORDS = {
+    *("applied", "claimed", "continued", "crashed", "declined", "duplicate", "gone"),  # verdicts
+    *("guarded", "held", "idle", "job", "late", "locked", "running", "started"),  # more of them
+    *("policy", "stall", "system"),  # causes, and an actor
+    *("dead_letter", "error", "error_class", "error_message", "failed_at"),  # keys in JSON
+    *("message_id", "outcome", "queue", "read_count", "workflow_id"),  # more of them
+    *("q", "pgmq", "pg_namespace", "trigger", "c"),  # names of PGMQ and of catalogs
+}
+
+#: Where a word that is also a state's means something else.
+NO_STATES = {
+    ("cli/workflows.py", "started"): "the head of a column",
+    ("runner/start.py", "started"): "a verdict of start_run()",
+}
+
+_SQL = re.compile(r"\b(SELECT|UPDATE|INSERT|DELETE)\b[^;]*\b(FROM|SET|INTO)\b")
+
+
+def _strings(module):
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _named(path):
+    return path.relative_to(ENGINE).as_posix()
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_named)
+def test_a_module_names_states_by_their_members(module):
+    spelt_out = {text for text in _strings(module) if text in STATES}
+    assert {text for text in spelt_out if (_named(module), text) not in NO_STATES} == set()
+
+
+@pytest.mark.parametrize("file", FUNCTIONS, ids=lambda file: file.name)
+def test_a_function_file_names_states_that_exist(file):
+    assert _words_of(file) - STATES - OTHER_WORDS == set()
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_named)
+def test_a_statement_names_states_that_exist(module):
+    assert _words_of(module) - STATES - OTHER_WORDS == set()
+
+
+def test_each_exception_is_still_one():
+    assert set().union(*map(_words_of, [*FUNCTIONS, *MODULES])) >= OTHER_WORDS
+    assert all(text in _strings(ENGINE / name) for name, text in NO_STATES)
+
+
+def _words_of(file):
+    """The words in single quotes in a file's SQL."""
+    if file.suffix == ".sql":
+        statements = [re.sub(r"--.*", "", file.read_text())]
+    else:
+        statements = [text for text in _strings(file) if _SQL.search(text)]
+    return {word for sql in statements for word in re.findall(r"'([a-z_]+)'", sql)}
+
+
+@pytest.mark.parametrize("file", FUNCTIONS, ids=lambda file: file.name)
+def test_a_function_file_begins_with_its_purpose(file):
+    first, *_ = file.read_text().splitlines()
+    assert re.match(r"-- [A-Z].{20,}", first), "say what the function is for in its first line"
+    assert len(re.findall(r"^CREATE FUNCTION", file.read_text(), re.MULTILINE)) == 1

@@ -1,0 +1,14 @@
+"""A bus on the test's database."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgbus import Pgbus
+
+
+@pytest.fixture
+def bus(database):
+    bus = Pgbus(database_url=database.url)
+    yield bus
+    bus.close()

@@ -1,0 +1,263 @@
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pgbus import Workflow, on_exception, removed_step, step
+from pgbus.engine.decision import ErrorEntry, EventEntry, NextAttempt
+from pgbus.engine.definition.policy import PolicyAction
+from pgbus.engine.runner.decide import (
+    MAX_STALL_REATTEMPTS,
+    Cause,
+    Decider,
+    Result,
+    Ruling,
+    limited,
+    next_live_step,
+    rule,
+    rule_stall,
+    scheduled,
+)
+from pgbus.engine.states import AttemptStatus, Event, Move, Outcome, RunStatus
+
+LATER = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+class Order(Workflow):
+    @step
+    def reserve(self): ...
+
+    gone = removed_step()
+
+    @step(wait=5, job_options={"queue": "mail", "wait": 7, "wait_until": LATER})
+    def remind(self): ...
+
+    @step(wait=timedelta(seconds=9), job_options={"wait": 7})
+    def close(self): ...
+
+    last = removed_step()
+
+
+DEFINITION = Order._definition
+ERROR = ErrorEntry("shop.Declined", "no", "{}")
+TOLD = {"error_class": "shop.Declined"}
+
+
+def decider(step_name="reserve", definition=DEFINITION):
+    return Decider(definition, step_name, f"q_{step_name}", lambda step: f"q_{step.queue}")
+
+
+NEXT_OF_RESERVE = NextAttempt("remind", "q_mail", 7.0, LATER)
+
+
+@pytest.mark.parametrize(
+    ("result", "move", "target", "attempt", "events", "held"),
+    [
+        (
+            Result(Outcome.COMPLETED, '{"a": 1}'),
+            Move.ADVANCE, RunStatus.READY, AttemptStatus.COMPLETED,
+            (EventEntry(Event.STEP_COMPLETED), EventEntry(Event.STEP_SCHEDULED)),
+            {"move": "advance"},
+        ),
+        (
+            Result(Outcome.SKIPPED, '{"a": 1}', "paid"),
+            Move.ADVANCE, RunStatus.READY, AttemptStatus.SKIPPED,
+            (EventEntry(Event.STEP_SKIPPED, "paid"), EventEntry(Event.STEP_SCHEDULED)),
+            {"move": "advance"},
+        ),
+        (
+            Result(Outcome.FINISHED, '{"a": 1}', "enough"),
+            Move.FINISH, RunStatus.FINISHED, AttemptStatus.COMPLETED,
+            (EventEntry(Event.STEP_COMPLETED), EventEntry(Event.FINISHED, "enough")),
+            {"move": "finish", "reason": "enough"},
+        ),
+        (
+            Result(Outcome.PAUSED, '{"a": 1}', "look"),
+            Move.STEP_PAUSE, RunStatus.PAUSED, AttemptStatus.COMPLETED,
+            (EventEntry(Event.STEP_COMPLETED), EventEntry(Event.PAUSED, "look")),
+            {"move": "step_pause", "reason": "look"},
+        ),
+        (
+            Result(Outcome.CANCELLED, '{"a": 1}', "gone"),
+            Move.STEP_CANCEL, RunStatus.CANCELLED, AttemptStatus.CANCELLED,
+            (EventEntry(Event.CANCELLED, "gone"),),
+            None,
+        ),
+        (
+            Result(Outcome.REATTEMPTED, '{"a": 1}', "early", 30.0),
+            Move.REATTEMPT, RunStatus.READY, AttemptStatus.FAILED,
+            (EventEntry(Event.STEP_REATTEMPTED, "early"), EventEntry(Event.STEP_SCHEDULED)),
+            {"move": "reattempt", "wait": 30.0},
+        ),
+    ],
+    ids=lambda value: value.outcome if isinstance(value, Result) else None,
+)  # fmt: skip
+def test_a_result_decides(result, move, target, attempt, events, held):
+    final = decider().after_result(result)
+    assert (final.move, final.target, final.attempt_status) == (move, target, attempt)
+    assert final.outcome is result.outcome
+    assert final.events == events
+    assert final.output == '{"a": 1}'
+    assert final.error is None
+    assert (final.held and json.loads(final.held)) == held
+    following = {
+        Move.ADVANCE: NEXT_OF_RESERVE,
+        Move.REATTEMPT: NextAttempt("reserve", "q_reserve", 30.0),
+    }
+    assert final.next == following.get(move)
+    assert final.reattempted_by == (Cause.BODY if move is Move.REATTEMPT else None)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.COMPLETED, Outcome.SKIPPED])
+def test_after_the_last_live_step_the_run_finishes(outcome):
+    final = decider("close").after_result(Result(outcome))
+    assert (final.move, final.target, final.next) == (Move.FINISH, RunStatus.FINISHED, None)
+    assert final.events[-1] == EventEntry(Event.FINISHED)
+    # A later version may have a step after it: resume looks again.
+    assert json.loads(final.held) == {"move": "advance"}
+
+
+@pytest.mark.parametrize("stalled", [None, "redelivery"])
+@pytest.mark.parametrize(
+    ("ruling", "move", "target", "attempt", "outcome", "events", "held"),
+    [
+        (
+            Ruling(PolicyAction.PAUSE, reason="why"),
+            Move.STEP_PAUSE, RunStatus.PAUSED, AttemptStatus.FAILED, Outcome.PAUSED,
+            (EventEntry(Event.STEP_FAILED, None, TOLD), EventEntry(Event.PAUSED, "why")),
+            {"move": "step_pause", "reason": "why"},
+        ),
+        (
+            Ruling(PolicyAction.CANCEL, reason="why"),
+            Move.STEP_CANCEL, RunStatus.CANCELLED, AttemptStatus.FAILED, Outcome.CANCELLED,
+            (EventEntry(Event.STEP_FAILED, None, TOLD), EventEntry(Event.CANCELLED, "why")),
+            {"move": "step_cancel", "reason": "why"},
+        ),
+        (
+            Ruling(PolicyAction.REATTEMPT, 15.0, "why"),
+            Move.REATTEMPT, RunStatus.READY, AttemptStatus.FAILED, Outcome.REATTEMPTED,
+            (EventEntry(Event.STEP_REATTEMPTED, "why", TOLD), EventEntry(Event.STEP_SCHEDULED)),
+            {"move": "reattempt", "wait": 15.0},
+        ),
+    ],
+    ids=["pause", "cancel", "reattempt"],
+)  # fmt: skip
+def test_a_ruling_decides(ruling, move, target, attempt, outcome, events, held, stalled):
+    final = decider().after_error(ERROR, ruling, output='{"a": 1}', stalled=stalled)
+    assert (final.move, final.target) == (move, target)
+    assert (final.attempt_status, final.outcome) == (attempt, outcome)
+    detected = EventEntry(Event.STALL_DETECTED, None, {"detection": "redelivery"})
+    assert final.events == ((detected, *events) if stalled else events)
+    assert (final.output, final.error) == ('{"a": 1}', ERROR)
+    assert json.loads(final.held) == held
+    again = move is Move.REATTEMPT
+    assert final.next == (NextAttempt("reserve", "q_reserve", 15.0) if again else None)
+    assert final.reattempted_by == (Cause.POLICY if again else None)
+
+
+def test_a_policys_skip_leaves_the_error_on_a_skipped_attempt():
+    final = decider().after_error(ERROR, Ruling(PolicyAction.SKIP, reason="why"), output="{}")
+    assert (final.move, final.attempt_status) == (Move.ADVANCE, AttemptStatus.SKIPPED)
+    assert final.outcome is Outcome.SKIPPED
+    assert final.events == (
+        EventEntry(Event.STEP_SKIPPED, "why", TOLD),
+        EventEntry(Event.STEP_SCHEDULED),
+    )
+    assert (final.output, final.error, final.next) == ("{}", ERROR, NEXT_OF_RESERVE)
+    assert json.loads(final.held) == {"move": "advance"}
+
+
+def test_without_a_definition_an_attempt_can_still_end():
+    undefined = decider("lost", definition=None)
+    assert undefined.after_error(ERROR, Ruling(PolicyAction.PAUSE)).target is RunStatus.PAUSED
+    again = undefined.after_error(ERROR, Ruling(PolicyAction.REATTEMPT)).next
+    assert again == NextAttempt("lost", "q_lost")
+
+
+def test_a_steps_turn_comes_at_the_later_of_its_waits():
+    def queue_of(step):
+        return step.name
+
+    assert scheduled(DEFINITION.step("reserve"), queue_of) == NextAttempt("reserve", "reserve")
+    assert scheduled(DEFINITION.step("remind"), queue_of) == (
+        NextAttempt("remind", "remind", 7.0, LATER)
+    )
+    assert scheduled(DEFINITION.step("close"), queue_of) == NextAttempt("close", "close", 9.0)
+
+
+def test_the_next_live_step_passes_over_gravestones():
+    assert next_live_step(DEFINITION, "reserve").name == "remind"
+    assert next_live_step(DEFINITION, "gone").name == "remind"
+    assert next_live_step(DEFINITION, "close") is None
+    assert next_live_step(None, "reserve") is None
+
+
+def policy(**options):
+    return on_exception(action="reattempt", **options)
+
+
+def test_without_a_policy_the_run_pauses():
+    assert rule(None, reattempted=0) == Ruling(PolicyAction.PAUSE)
+
+
+@pytest.mark.parametrize("action", ["pause", "cancel", "skip"])
+def test_an_action_that_never_reattempts_is_the_ruling(action):
+    assert rule(on_exception(action=action), reattempted=500) == Ruling(PolicyAction(action))
+
+
+def test_a_policy_reattempts_as_often_as_its_limit_says_and_then_does_its_terminal_action():
+    limited_policy = policy(max_reattempts=2, wait=15, terminal_action="cancel")
+    assert [rule(limited_policy, reattempted=n) for n in range(4)] == [
+        Ruling(PolicyAction.REATTEMPT, 15.0),
+        Ruling(PolicyAction.REATTEMPT, 15.0),
+        Ruling(PolicyAction.CANCEL, reason="gave up after 2 reattempts"),
+        Ruling(PolicyAction.CANCEL, reason="gave up after 3 reattempts"),
+    ]
+
+
+def test_no_limit_is_no_limit():
+    unlimited = policy(max_reattempts=None)
+    assert rule(unlimited, reattempted=10**6) == Ruling(PolicyAction.REATTEMPT)
+
+
+def test_the_default_limit_is_a_hundred():
+    assert rule(policy(), reattempted=99).action is PolicyAction.REATTEMPT
+    assert rule(policy(), reattempted=100).action is PolicyAction.PAUSE
+
+
+def test_a_backoff_is_asked_with_the_number_of_the_try_in_this_row():
+    growing = policy(wait=lambda attempt: timedelta(seconds=10 * attempt))
+    assert [rule(growing, reattempted=n).wait for n in range(3)] == [10.0, 20.0, 30.0]
+
+
+def test_a_policy_methods_reattempt_is_limited_and_its_other_verbs_are_not():
+    of_method = policy(max_reattempts=1, terminal_action="skip")
+    again = Ruling(PolicyAction.REATTEMPT, 3.0, "soon")
+    assert limited(of_method, again, reattempted=0) is again
+    assert limited(of_method, again, reattempted=1) == Ruling(
+        PolicyAction.SKIP, reason="gave up after 1 reattempts"
+    )
+    cancel = Ruling(PolicyAction.CANCEL)
+    assert limited(of_method, cancel, reattempted=1) is cancel
+
+
+def test_a_stalled_step_is_reattempted_a_hundred_times_in_a_row():
+    assert MAX_STALL_REATTEMPTS == 100
+    assert rule_stall(PolicyAction.REATTEMPT, reattempted=99) == (
+        Ruling(PolicyAction.REATTEMPT, cause=Cause.STALL)
+    )
+    assert rule_stall(PolicyAction.REATTEMPT, reattempted=100) == (
+        Ruling(PolicyAction.PAUSE, reason="gave up after 100 reattempts")
+    )
+
+
+def test_a_stalls_reattempt_is_of_its_own_count():
+    final = decider().after_error(
+        ERROR, rule_stall(PolicyAction.REATTEMPT, reattempted=0), stalled="sweep"
+    )
+    assert final.reattempted_by == Cause.STALL
+
+
+@pytest.mark.parametrize("action", [PolicyAction.PAUSE, PolicyAction.CANCEL])
+def test_a_stall_that_is_not_to_be_reattempted_never_is(action):
+    assert rule_stall(action, reattempted=0).action is action
