@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _HOST = "127.0.0.1"
 _PROJECT = Path(__file__).resolve().parent.parent
 _BUS = "demo.shop.app:bus"
+#: Ctrl-C, `kill`, a closed terminal.
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PORTS = 65_536
 _TICK = 0.2
 #: Longer than the workers' own `shutdown_timeout`.
 _PATIENCE = 20
@@ -41,12 +44,13 @@ def main() -> int:
         listener = socket.create_server((_HOST, options.port))
     except OSError as problem:
         print(
-            f"Port {options.port} cannot be used ({problem.strerror}): stop what listens there, or "
-            f"choose another with `python -m demo --port {options.port + 1}`.",
+            f"Port {options.port} cannot be used ({os.strerror(problem.errno or 0)}). Stop what listens "
+            "there, or choose another: .venv/bin/python -m demo --port 8001",
             file=sys.stderr,
         )
         return 1
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for ending in _ENDINGS:
+        signal.signal(ending, signal.default_int_handler)
     with listener:
         try:
             return _run(options, listener)
@@ -56,14 +60,16 @@ def main() -> int:
 
 def _run(options: argparse.Namespace, listener: socket.socket) -> int:
     with ExitStack() as parts:
-        database_url = parts.enter_context(_database(options.data))
+        home, server = _housed(options.data)
+        print(f"PostgreSQL starts; its data and the workers' log are in {home}.", flush=True)
+        parts.callback(server.stop)
+        database_url = server.start()
         app = create_app(database_url)
         parts.callback(app.extensions["pgbus"].close)
         prepare(app)
-        log = options.data / "workers.log"
-        workers = parts.enter_context(_workers(database_url, log))
+        workers = parts.enter_context(_workers(database_url, home / "workers.log"))
         parts.enter_context(_served(app, listener))
-        trail = parts.enter_context(Trail(database_url))
+        trail = parts.enter_context(closing(Trail(database_url)))
         _greet(options.port, database_url, trail)
         parts.callback(trail.print_summary)
         parts.callback(_ignore_signals)
@@ -104,22 +110,21 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.rate <= 0:
         parser.error("--rate must be above 0")
+    if options.until_idle and options.orders is None:
+        parser.error("--until-idle needs --orders: without, the orders never end")
+    if not 0 < options.port < _PORTS:
+        parser.error(f"--port must be from 1 to {_PORTS - 1}")
     return options
 
 
-@contextmanager
-def _database(folder: Path) -> Iterator[str]:
-    """The URL of an embedded PostgreSQL that runs within the context and keeps its data."""
+def _housed(wanted: Path) -> tuple[Path, EmbeddedPostgres]:
+    """The folder that keeps the demo's data, and a server that can live there."""
     try:
-        server = EmbeddedPostgres(folder / "postgres", database="shop")
+        return wanted, EmbeddedPostgres(wanted / "postgres", database="shop")
     except PgbusError as refusal:
-        elsewhere = Path(f"/var/tmp/pgbus-demo-{os.getuid()}")  # noqa: S108 (its owner's alone)
-        print(f"{refusal}. The demo's data goes to {elsewhere} instead.")
-        server = EmbeddedPostgres(elsewhere / "postgres", database="shop")
-    try:
-        yield server.start()
-    finally:
-        server.stop()
+        elsewhere = Path(f"/var/tmp/pgbus-demo-{os.getuid()}")  # noqa: S108 (survives a restart)
+        print(f"{refusal}. So the demo uses {elsewhere}.")
+        return elsewhere, EmbeddedPostgres(elsewhere / "postgres", database="shop")
 
 
 @contextmanager
@@ -161,14 +166,16 @@ def _greet(port: int, database_url: str, trail: Trail) -> None:
     print("To look at its runs from another terminal, in this folder:")
     print(f"  export SHOP_DATABASE_URL='{database_url}' PGBUS_APP={_BUS}")
     print("  .venv/bin/pgbus workflows list")
+    print("Below, a line per event of a run; that a step starts, or is due at once, is left out.")
     print()
     trail.print_summary()
+    print(flush=True)
 
 
 def _ignore_signals() -> None:
     """From here on everything is being stopped; a second Ctrl-C must not leave half of it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for ending in _ENDINGS:
+        signal.signal(ending, signal.SIG_IGN)
     print("Stopping ...", flush=True)
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
+from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 from uuid import uuid4
 
@@ -20,20 +21,20 @@ _PATIENCE = 10
 
 
 def _basket(customer: str, product: str, quantity: int = 1, **wishes: Any) -> dict[str, Any]:
-    usual = {"card": GOOD_CARD, "express": False, "wants_review": False}
-    return {"customer": customer, "product": product, "quantity": quantity, **usual, **wishes}
+    usual = {"customer": customer, "product": product, "quantity": quantity, "card": GOOD_CARD}
+    return usual | wishes
 
 
 #: One of each kind: what becomes of an order depends on its basket alone.
 BASKETS = (
     _basket("ada", "novel"),
-    _basket("brook", "lamp", wants_review=True),
+    _basket("brook", "lamp", wants_review="yes"),
     _basket("chidi", "e-book"),
     _basket("dana", "novel", card=DROPPED_CARD),
     _basket("elif", "kettle", quantity=5),
     _basket("fumio", "lamp", card=AWAY_CARD),
     _basket("gita", "novel", card=DECLINED_CARD),
-    _basket("hugo", "lamp", express=True),
+    _basket("hugo", "lamp", express="yes"),
     _basket("ines", "novel"),
 )
 #: Calls every order off at once.
@@ -69,11 +70,11 @@ class Customer:
             with suppress(HTTPError):  # too late on a slow day: the order is accepted
                 self._post(f"/orders/{placed['order']}/cancel", {})
 
-    def _post(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
+    def _post(self, path: str, form: dict[str, Any]) -> dict[str, Any]:
         request = Request(  # noqa: S310 (the shop's own address)
             self._shop_url + path,
-            data=json.dumps(document).encode(),
-            headers={"Content-Type": "application/json", "Idempotency-Key": str(uuid4())},
+            data=urlencode(form).encode(),
+            headers={"Idempotency-Key": str(uuid4())},
         )
         with urlopen(request, timeout=_PATIENCE) as response:  # noqa: S310 (as above)
             answer: dict[str, Any] = json.load(response)

@@ -7,25 +7,25 @@ import sys
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
+import psutil  # type: ignore[import-untyped]  # it has none
 import psycopg
 from psycopg.rows import class_row
 
+from pgbus.engine.errors import StepStalled
 from pgbus.engine.states import Event
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 #: An id is drawn before its transaction commits, so a lower one may appear after a higher.
 _LOOK_BACK = 200
+_STALLED = f"{StepStalled.__module__}.{StepStalled.__qualname__}"
 _SOON = timedelta(seconds=1)
 _TODAY = timedelta(hours=1)
-_FIRST_HINT = 8.0
-_HINT_EVERY = 60.0
+_FIRST_HINT = 15.0
+_HINT_EVERY = 30.0
 
 _EVENTS = """
-SELECT e.event_id, e.created_at, e.event, w.workflow_class, w.subject_id, e.step_name, e.actor, e.reason,
+SELECT e.event_id, e.created_at, e.event, w.workflow_class, w.subject_id, e.step_name, e.attempt, e.actor, e.reason,
        s.worker, s.scheduled_at, s.finished_at - s.started_at AS took, s.error_class, s.error_message
   FROM pgbus.workflow_events e
   JOIN pgbus.workflows w USING (workflow_id)
@@ -37,6 +37,10 @@ SELECT e.event_id, e.created_at, e.event, w.workflow_class, w.subject_id, e.step
 _NEWEST = "SELECT coalesce(max(event_id), 0) FROM pgbus.workflow_events"
 
 _WORKERS = "SELECT pid FROM pgbus.processes WHERE kind = 'worker' ORDER BY heartbeat_at"
+
+_PAUSED = (
+    "SELECT workflow_id FROM pgbus.workflows WHERE status = 'paused' ORDER BY paused_at LIMIT 1"
+)
 
 #: Whether no run has a step due within the minute; a paused one waits for a person.
 _IDLE = """
@@ -67,6 +71,7 @@ class Entry:
     workflow_class: str
     subject_id: str | None
     step_name: str | None
+    attempt: int | None
     actor: str
     reason: str | None
     worker: str | None
@@ -96,10 +101,8 @@ class Entry:
                 return self._schedule()
             case Event.STEP_COMPLETED:
                 return f"{self.step_name} done by worker {_pid(self.worker)}{_duration(self.took)}"
-            case Event.STEP_FAILED:
-                return f"{self.step_name} failed, {self.error}"
-            case Event.STEP_REATTEMPTED:
-                return f"{self.step_name} is tried again{because or f', {self.error}'}"
+            case Event.STEP_FAILED | Event.STEP_REATTEMPTED:
+                return self._failure()
             case Event.STEP_SKIPPED:
                 return f"{self.step_name} skipped"
             case Event.STALL_DETECTED:
@@ -111,9 +114,17 @@ class Entry:
                 return f"{self.event.replace('_', ' ')}{by}{because}"
 
     def _schedule(self) -> str | None:
-        if self.scheduled_at is None or self.scheduled_at - self.created_at < _SOON:
+        wait = (self.scheduled_at or self.created_at) - self.created_at
+        again = self.attempt != 1
+        if wait < _SOON:
+            return f"{self.step_name} is tried again" if again else None
+        due = "tried again" if again else "due"
+        return f"{self.step_name} is {due} {_when(self.created_at + wait, since=self.created_at)}"
+
+    def _failure(self) -> str | None:
+        if self.error_class == _STALLED:
             return None
-        return f"{self.step_name} is due {_when(self.scheduled_at, since=self.created_at)}"
+        return f"{self.step_name} failed, {self.reason or self.error}"
 
 
 class Trail:
@@ -124,18 +135,10 @@ class Trail:
         self._newest = self._value(_NEWEST)
         self._shown = {entry.event_id for entry in self._entries()}
         self._workers: set[int] = set()
-        self._hint_at: float | None = None
+        self._hint_at = time.monotonic() + _FIRST_HINT
+        self._hinted_kill = False
 
-    def __enter__(self) -> Self:
-        """The trail itself."""
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """Closes its connection."""
         self._connection.close()
 
@@ -160,7 +163,8 @@ class Trail:
         for status, step, count, due, error_class, message in self._connection.execute(_OPEN):
             where = f"  {count} {status} on {step}"
             if status == "ready":
-                print(f"{where}, the first due {_when(due, since=datetime.now(UTC))}")
+                now = datetime.now(UTC)
+                print(f"{where}, the first due {_when(max(due, now), since=now)}")
             elif error_class:
                 print(f"{where}, {error_class.rpartition('.')[2]}: {message}")
             else:
@@ -175,26 +179,29 @@ class Trail:
             return cursor.execute(_EVENTS, {"after": self._newest - _LOOK_BACK}).fetchall()
 
     def _print_workers(self) -> None:
-        workers = [pid for (pid,) in self._connection.execute(_WORKERS)]
+        workers = [pid for (pid,) in self._connection.execute(_WORKERS) if psutil.pid_exists(pid)]
         for pid in sorted(self._workers.symmetric_difference(workers)):
             verb = "serves" if pid in workers else "is gone"
             _print_line(datetime.now(UTC), f"Worker {pid}", verb, _BOLD)
         self._workers = set(workers)
-        if workers:
+        if workers and time.monotonic() > self._hint_at:
+            self._hint_at = time.monotonic() + _HINT_EVERY
             self._print_hint(workers[-1])
 
-    def _print_hint(self, pid: int) -> None:
-        now = time.monotonic()
-        if self._hint_at is None:
-            self._hint_at = now + _FIRST_HINT
-        if now < self._hint_at:
-            return
-        self._hint_at = now + _HINT_EVERY
-        hint = (
-            f"Try `kill -9 {pid}`, a worker: another starts, and within seconds what it had in hand "
-            "is noticed and done by others; no order is lost and no card charged twice."
-        )
-        print(_coloured(hint, _BOLD), flush=True)
+    def _print_hint(self, worker: int) -> None:
+        paused = self._connection.execute(_PAUSED).fetchone()
+        if paused and self._hinted_kill:
+            hint = (
+                f"Try `.venv/bin/pgbus workflows resume {paused[0]}` in the other terminal: the run goes on "
+                "with the step it failed on."
+            )
+        else:
+            hint = (
+                f"Try `kill -9 {worker}`: that worker dies, another starts, and what it had in hand "
+                "is done by others within seconds. No order is lost, no card is charged twice."
+            )
+        self._hinted_kill = not self._hinted_kill
+        print(f"\n{_coloured(hint, _BOLD)}\n", flush=True)
 
     def _value(self, statement: str) -> Any:
         row = self._connection.execute(statement).fetchone()

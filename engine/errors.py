@@ -19,7 +19,8 @@ PgbusError
 ├── SubjectGone                    the subject's record no longer exists
 ├── StepStalled                    recorded on an attempt whose worker died or hung
 ├── AttemptLost                    raised in a body whose attempt was taken away
-└── UnknownJob                     a message names a job that is not declared here
+├── UnknownJob                     a message names a job that is not declared here
+└── JobCrashed                     recorded on a job whose worker died in its last execution
 """
 
 from __future__ import annotations
@@ -128,3 +129,7 @@ class AttemptLost(PgbusError):
 
 class UnknownJob(PgbusError):
     """A message names a job that no loaded module declares."""
+
+
+class JobCrashed(PgbusError):
+    """The job was delivered more often than it may be executed: its worker died each time."""

@@ -48,21 +48,26 @@ def place_order() -> tuple[dict[str, Any], int]:
 
     A request that is sent twice with one Idempotency-Key is one order.
     """
-    wanted = request.get_json()
-    workflow = ExpressOrderWorkflow if wanted.get("express") else OrderWorkflow
+    wanted = request.form
+    workflow = ExpressOrderWorkflow if "express" in wanted else OrderWorkflow
     key = request.headers.get("Idempotency-Key")
     with Session() as session:
         product = session.scalar(select(Product).where(Product.name == wanted["product"]))
         placed = Order(
             customer=wanted["customer"],
             product=product or abort(422, f"There is no product {wanted['product']}."),
-            quantity=wanted["quantity"],
+            quantity=wanted.get("quantity", 1, type=int),
             card=wanted["card"],
-            wants_review=wanted["wants_review"],
+            wants_review="wants_review" in wanted,
         )
         session.add(placed)
         session.flush()
-        run = workflow.options(session=session, idempotency_key=key, actor="web").start(placed)
+        run = workflow.options(
+            session=session,
+            idempotency_key=key,
+            actor="web",
+            reason=f"{placed.quantity} x {placed.product.name} for {placed.customer}",
+        ).start(placed)
         if run.duplicate_start:
             session.rollback()
             first = select(Order).where(Order.workflow_id == run.workflow_id)

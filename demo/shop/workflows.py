@@ -69,7 +69,8 @@ class OrderWorkflow(Workflow[Order], queue="orders"):
     def reserve(self) -> None:
         """The stock is counted down in the transaction that completes the step: exactly once."""
         order = self.require_subject()
-        product = self.session.get_one(Product, order.product_id, with_for_update=True)
+        product = order.product
+        self.session.refresh(product, with_for_update=True)
         if product.stock < order.quantity:
             raise OutOfStock(f"{order.quantity} x {product.name} ordered, {product.stock} there")
         product.stock -= order.quantity

@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pgbus.engine import active
-from pgbus.engine.errors import PayloadError, PgbusError, UnknownJob, UnknownSubject
+from pgbus.engine.errors import (
+    JobCrashed,
+    PayloadError,
+    PgbusError,
+    UnknownJob,
+    UnknownSubject,
+)
 from pgbus.engine.jobs import envelope, registry
 from pgbus.engine.jobs.delivery import JobDelivery, running_delivery
 from pgbus.engine.observe import emission
@@ -39,10 +45,6 @@ _LONGEST_WAIT = 300
 _JITTER = 0.15
 
 _log = logging.getLogger("pgbus.jobs")
-
-
-class JobCrashed(PgbusError):
-    """Recorded on a message whose worker died in its last execution."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,10 @@ class EventLoop:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 threading.Thread(
-                    target=_run_until_stopped, args=[self._loop], name="pgbus-event-loop", daemon=True
+                    target=_run_until_stopped,
+                    args=[self._loop],
+                    name="pgbus-event-loop",
+                    daemon=True,
                 ).start()
             return self._loop
 

@@ -43,10 +43,7 @@ class Host:
         if hasattr(self._session_factory, "remove"):
             return load_subject(reference, session)
         with session:
-            record = load_subject(reference, session)
-            if record is not None and record in session:
-                session.expunge(record)
-            return record
+            return load_subject(reference, session)
 
 
 class PhaseSession:

@@ -53,6 +53,13 @@ def test_the_guides_examples_import(examples):
     assert done.returncode == 0, done.stderr
 
 
+def test_the_readmes_examples_define_or_import_their_names():
+    code = "\n".join(block.code for block in blocks_in([README], "python"))
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "-"]
+    done = subprocess.run(ruff, input=code, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 def test_the_readmes_imports_from_pgbus_exist():
     imports = [
         line

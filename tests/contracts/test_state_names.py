@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 
 import pytest
 from contracts.documents import ROOT
@@ -32,10 +33,11 @@ NO_STATES = {
 _SQL = re.compile(r"\b(SELECT|UPDATE|INSERT|DELETE)\b[^;]*\b(FROM|SET|INTO)\b")
 
 
+@cache
 def _strings(module):
-    for node in ast.walk(ast.parse(module.read_text())):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
+    nodes = ast.walk(ast.parse(module.read_text()))
+    constants = (node.value for node in nodes if isinstance(node, ast.Constant))
+    return {value for value in constants if isinstance(value, str)}
 
 
 def _named(path):

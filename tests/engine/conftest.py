@@ -16,9 +16,15 @@ def pytest_configure(config):
 
 
 @pytest.fixture
-def bus(database, request):
+def bus_options():
+    """What else the bus is made with; a module overrides it."""
+    return {}
+
+
+@pytest.fixture
+def bus(database, bus_options, request):
     """A bus; when the test is over, the trail of every run is replayed to its rows."""
-    bus = Pgbus(database_url=database.url)
+    bus = Pgbus(database_url=database.url, **bus_options)
     yield bus
     bus.close()
     if not request.node.get_closest_marker("rows_by_hand"):

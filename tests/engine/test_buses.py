@@ -146,11 +146,12 @@ def test_around_is_entered_around_each_guard_phase_body_and_policy(database):
     bus = Pgbus(database_url=database.url, around=around)
     run = Guarded.start()
     Driver(bus).drain()
+    status = run.reload().status
     bus.close()
     inside = [(phase, before[-1]) for phase, before in seen]
     assert inside == [("guard", "in"), ("skip_if", "in"), ("body", "in"), ("policy", "in")]
     assert entered == ["in", "out"] * 3
-    assert run.status == "ready"
+    assert status == "finished"
 
 
 def test_an_around_that_fails_is_recorded_on_the_attempt(database):

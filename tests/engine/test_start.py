@@ -260,6 +260,14 @@ def test_a_used_key_goes_before_a_busy_subject(bus, database):
     assert (again.workflow_id, again.duplicate_start) == (first.workflow_id, True)
 
 
+def test_the_key_of_another_class_does_not_answer_for_a_busy_subject(bus, database):
+    holder = Account.start(Purchase(id=1))
+    PremiumAccount.options(idempotency_key="k").start()
+    with pytest.raises(AlreadyRunning) as raised:
+        Account.options(idempotency_key="k").start(Purchase(id=1))
+    assert raised.value.run.workflow_id == holder.workflow_id
+
+
 # One ongoing run per subject
 
 
@@ -335,7 +343,7 @@ def test_an_unregistered_subject_is_refused_at_the_start(bus, database):
 
 
 @pytest.mark.parametrize(
-    "value", [float("nan"), "\0", "\ud800", datetime(2026, 1, 1), {1: 2}, object()]
+    "value", [float("nan"), "\0", "\ud800", datetime.fromisoformat("2026-01-01"), {1: 2}, object()]
 )
 def test_an_argument_that_cannot_be_stored_is_named_by_its_path(bus, database, value):
     with pytest.raises(PayloadError) as raised:

@@ -1,12 +1,15 @@
 """A bulk start: thousands of runs in a few statements, each as good as a single one."""
 
+import secrets
 from datetime import timedelta
 
 import pytest
 import sqlalchemy
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
 from support.hosts import NOTHING, Purchase, messages, stored
 
-from pgbus import Workflow, step
+from pgbus import Workflow, register_subject, step
 from pgbus.engine.errors import AlreadyRunning, PayloadError
 from pgbus.engine.runner import start
 from pgbus.engine.states import Event, RunStatus
@@ -20,6 +23,16 @@ class Reminder(Workflow, queue="mail"):
 class LateReminder(Workflow, queue="mail"):
     @step(wait=timedelta(minutes=5))
     def write(self): ...
+
+
+class Ferry:
+    """A subject whose id may be longer than an index takes."""
+
+    def __init__(self, name):
+        self.name = name
+
+
+register_subject(Ferry, id_of=lambda ferry: ferry.name, load=lambda name, _session: Ferry(name))
 
 
 @pytest.fixture
@@ -171,6 +184,19 @@ def test_a_failure_in_a_later_chunk_starts_none(bus, database, small_chunks, mon
     with pytest.raises(RuntimeError, match="the power is out"):
         Reminder.start_many([(None, {})] * 6)
     assert stored(database) == NOTHING
+
+
+def test_a_failure_in_a_later_chunk_leaves_the_hosts_transaction_without_any(
+    bus, database, small_chunks
+):
+    items = [(None, {})] * 3 + [(Ferry(secrets.token_hex(5_000)), {})]
+    with Session(database.engine) as session:
+        Reminder.options(session=session).start(n=0)
+        with pytest.raises(OperationalError, match="index row"):
+            Reminder.options(session=session).start_many(items)
+        Reminder.options(session=session).start(n=1)
+        session.commit()
+    assert stored(database)["workflows"] == 2
 
 
 def test_no_items_start_nothing(bus, database):

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from typing import ClassVar
 from uuid import UUID
 
 import pytest
+from blinker import signal
+from sqlalchemy.orm import Session
+from support.driving import Driver
 
 from pgbus import Pgbus, Workflow, on_exception, register_subject, removed_step, step
 from pgbus.engine.definition import registry
@@ -44,7 +50,7 @@ class Weather(Exception):
 
 class Delivery(Workflow[Parcel]):
     policies = (on_exception(Weather, action="reattempt", wait=HOUR),)
-    ran: list[str] = []
+    ran: ClassVar[list[str]] = []
 
     @step
     def pack(self):
@@ -64,6 +70,27 @@ class Delivery(Workflow[Parcel]):
     @step
     def confirm(self):
         self.ran.append("confirm")
+
+
+class Weighed(Workflow):
+    @step
+    def weigh(self): ...
+
+
+class Archived(Workflow):
+    @step
+    def archive(self): ...
+
+
+class Quitter(Workflow):
+    @step
+    def only(self):
+        self.cancel()
+
+
+class Moved(Workflow, queue="moved"):
+    @step
+    def pack(self): ...
 
 
 class Postponed(Workflow):
@@ -86,6 +113,20 @@ class Scattered(Workflow, queue="scattered_a"):
 @pytest.fixture(autouse=True)
 def nothing_ran():
     Delivery.ran.clear()
+
+
+def deploy(monkeypatch, old, new):
+    """From here on the dotted name of `old` means what `new` declares."""
+    name = old._definition.name
+    monkeypatch.setitem(registry._definitions, name, replace(new._definition, name=name))
+
+
+@contextmanager
+def heard(name):
+    """The events of this name that are sent within the block."""
+    told = []
+    with signal(name).connected_to(told.append):
+        yield told
 
 
 def trail(run):
@@ -232,15 +273,18 @@ def test_what_was_held_is_applied_once(bus, driver):
     assert [(s.step_name, s.attempt) for s in run.steps] == [("pack", 1), ("send", 1)]
 
 
-def test_resume_of_a_step_the_class_no_longer_declares_changes_nothing(bus, driver, database):
-    run = Delivery.start()
-    database.rows("UPDATE pgbus.workflow_steps SET step_name = 'weigh'")
-    database.rows("UPDATE pgbus.workflows SET current_step = 'weigh'")
-    run.pause()
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_step_the_class_no_longer_declares_is_named_and_nothing_is_changed(
+    bus, driver, database, monkeypatch, joined
+):
+    run = Weighed.start().pause()
+    deploy(monkeypatch, Weighed, Delivery)
     before = run.events
-    for verb in (run.resume, run.skip):
-        with pytest.raises(StepNotDefined, match=r"declares no step 'weigh'.*pack"):
-            verb()
+    with Session(database.engine) as session:
+        for verb in (run.resume, run.skip):
+            with pytest.raises(StepNotDefined, match=r"declares no step 'weigh'.*pack"):
+                verb(session=session if joined else None)
+        session.commit()
     assert run.reload().status == "paused"
     assert newest(run).status == "scheduled"
     assert run.events == before
@@ -249,11 +293,9 @@ def test_resume_of_a_step_the_class_no_longer_declares_changes_nothing(bus, driv
     assert run.reload().status == "finished"
 
 
-def test_a_run_on_a_step_that_was_removed_moves_on_when_resumed(bus, driver, database):
-    run = Delivery.start()
-    database.rows("UPDATE pgbus.workflow_steps SET step_name = 'archive'")
-    database.rows("UPDATE pgbus.workflows SET current_step = 'archive'")
-    run.pause()
+def test_a_run_on_a_step_that_was_removed_moves_on_when_resumed(bus, driver, monkeypatch):
+    run = Archived.start().pause()
+    deploy(monkeypatch, Archived, Delivery)
     run.resume()
     driver.drain()
     assert run.reload().status == "finished"
@@ -263,8 +305,6 @@ def test_a_run_on_a_step_that_was_removed_moves_on_when_resumed(bus, driver, dat
 @pytest.mark.parametrize("joined", [False, True])
 @pytest.mark.parametrize("held", [False, True])
 def test_resume_is_all_or_nothing(bus, driver, database, joined, held):
-    from sqlalchemy.orm import Session
-
     run = Scattered.start()
     (delivery,) = driver.take()
     if held:
@@ -307,6 +347,50 @@ def test_a_left_over_message_of_another_queue_does_not_take_the_step_to_the_wron
     driver.drain()
     assert newest(run).status == "scheduled"
     assert messages(database, run, "pgbus_scattered_a") == []
+
+
+def test_resume_sends_to_the_queue_that_the_class_names_by_now(bus, driver, database, monkeypatch):
+    run = Delivery.start().pause()
+    deploy(monkeypatch, Delivery, Moved)
+    run.resume()
+    assert newest(run).queue == "pgbus_moved"
+    assert [message_id for message_id, _ in messages(database, run, "pgbus_moved")] == [
+        newest(run).message_id
+    ]
+
+
+# what the host is told -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("verb", "name"),
+    [
+        ("pause", "pgbus.workflow_paused"),
+        ("cancel", "pgbus.workflow_cancelled"),
+        ("resume", "pgbus.workflow_finished"),
+        ("skip", "pgbus.workflow_finished"),
+    ],
+)
+def test_the_host_is_told_where_a_verb_brought_the_run(bus, driver, verb, name):
+    run = Moved.start()
+    if verb == "resume":
+        (delivery,) = driver.take()
+        run.pause()
+        driver.perform(delivery)
+    if verb == "skip":
+        run.pause()
+    with heard(name) as told:
+        getattr(run, verb)()
+    assert [(one.workflow_class, one.workflow_id) for one in told] == [
+        (run.workflow_class, run.workflow_id)
+    ]
+
+
+def test_the_host_is_told_nothing_of_a_verb_that_is_refused(bus):
+    run = Moved.start().cancel()
+    with heard("pgbus.workflow_cancelled") as told, pytest.raises(InvalidTransition):
+        run.cancel()
+    assert told == []
 
 
 # resume_at -----------------------------------------------------------------------------
@@ -396,6 +480,18 @@ def test_cancel_closes_the_open_attempt_with_its_end(bus, driver, database, clai
     assert messages(database, run) == []
 
 
+def test_a_body_that_cancels_a_run_that_was_cancelled_comes_late_like_any_other(bus, driver):
+    run = Quitter.start()
+    (delivery,) = driver.take()
+    run.cancel()
+    with heard("pgbus.workflow_cancelled") as told:
+        driver.perform(delivery)
+    assert trail(run)[-2:] == [
+        ("cancelled", "only", 1, "app"), ("late_completion_ignored", "only", 1, "system"),
+    ]  # fmt: skip
+    assert told == []
+
+
 def test_cancel_leaves_an_attempt_that_ended_as_it_is(bus, driver):
     run = Delivery.start(meets="fire")
     driver.drain()
@@ -458,8 +554,9 @@ def test_run_now_tells_the_moment_on_the_trail(bus, driver):
 def test_a_naive_moment_is_refused_with_the_mend(bus):
     run = Postponed.start()
     before = run.events
-    for moment in (datetime(2030, 1, 1), "2030-01-01", None):
-        with pytest.raises(ValueError, match="aware datetime.*time zone"):
+    naive = datetime(2030, 1, 1, tzinfo=UTC).replace(tzinfo=None)
+    for moment in (naive, "2030-01-01", None):
+        with pytest.raises(ValueError, match=r"aware datetime.*time zone"):
             run.reschedule(moment)
     assert run.events == before
 
@@ -527,8 +624,6 @@ def test_a_left_over_message_that_comes_when_the_step_is_due_claims_nothing(bus,
 def test_a_worker_that_waits_with_a_message_sent_anew_meanwhile_claims_nothing_with_it(
     bus, database
 ):
-    from support.driving import Driver
-
     asks_guards = Driver(bus, unguarded=[])
     run = Delivery.start()
     (delivery,) = asks_guards.take()
@@ -625,6 +720,19 @@ def test_a_reason_is_cut_made_storable_and_absent_when_blank(bus, given, kept):
 def test_an_actor_that_postgresql_cannot_store_is_made_storable(bus):
     run = Postponed.start().pause(actor="mallory\0")
     assert run.events[-1].actor == "mallory\N{SYMBOL FOR NULL}"
+
+
+def test_a_long_text_in_an_events_details_is_cut(bus, driver):
+    run = Verbose.start()
+    driver.drain()
+    details = [event.details for event in run.events if event.event == "step_failed"]
+    assert details == [{"error_class": f"{__name__}.{'E' * 1500}"[:1000]}]
+
+
+class Verbose(Workflow):
+    @step
+    def only(self):
+        raise type("E" * 1500, (Exception,), {"__module__": __name__})
 
 
 class Terse(Workflow):

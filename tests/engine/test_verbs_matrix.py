@@ -168,7 +168,12 @@ def _expected():
         )  # fmt: skip
 
     for state in ("ready, due", "ready, due later"):
-        table[state, "run_now"] = ("ready", "scheduled", [("run_now", "ready", "ready", True)], None)
+        table[state, "run_now"] = (
+            "ready",
+            "scheduled",
+            [("run_now", "ready", "ready", True)],
+            None,
+        )
         table[state, "reschedule"] = (
             "ready", "scheduled", [("rescheduled", "ready", "ready", True)], None,
         )  # fmt: skip

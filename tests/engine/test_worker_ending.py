@@ -97,6 +97,7 @@ def test_a_step_that_a_stopping_worker_has_not_claimed_is_anothers_at_once(
         assert delivery.verdict == "locked"
         worker.stop()
         worker._perform(delivery)
+        host.rollback()
     [again] = driver.take()
     assert (again.verdict, again.workflow_id) == ("claimed", run.workflow_id)
 

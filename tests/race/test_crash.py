@@ -4,6 +4,9 @@ Kills are aimed from outside: the worker stops at a gate (an advisory lock that 
 the host's code around a phase, or in a trigger within the statement that ends one.
 """
 
+from contextlib import suppress
+
+import psutil
 import pytest
 from support import apps
 from support.waiting import eventually
@@ -17,7 +20,7 @@ def stage(database):
 
 def kill_at(stage, gate, start, *, redelivered=True, **options):
     """Starts a run, kills its worker at the gate, and has another worker finish it."""
-    with running(stage.database, threads=2, **options) as worker:
+    with running(stage.database, threads=1, **options) as worker:
         with stage.closed(gate):
             run = start()
             stage.arrived_at(gate)
@@ -47,7 +50,7 @@ def ended(stage, run, *, stalled):
 
 
 def test_killed_after_the_claim_before_the_body(bus, stage):
-    run = kill_at(stage, "before one 1", lambda: bus.start(apps.Gated), aimed_at="before one 1")
+    run = kill_at(stage, "enter 1", lambda: bus.start(apps.Gated), aimed_at="enter 1")
     ended(stage, run, stalled=1)
     assert stage.attempts(run)[0] == ("one", 1, "failed")
     assert stage.notes == ["one", "begin two", "two", "three"]
@@ -60,19 +63,21 @@ def test_killed_in_the_body(bus, stage):
 
 
 def test_killed_after_the_body_before_its_end_is_sent(bus, stage):
-    run = kill_at(stage, "after one 1", lambda: bus.start(apps.Gated), aimed_at="after one 1")
+    run = kill_at(stage, "exit 1", lambda: bus.start(apps.Gated), aimed_at="exit 1")
     ended(stage, run, stalled=1)
     assert stage.notes == ["one", "one", "begin two", "two", "three"]
 
 
 def test_killed_after_the_end_is_committed_before_the_next_step_begins(bus, stage):
-    run = kill_at(stage, "finalized one 1", lambda: bus.start(apps.Gated), aimed_at="finalized one 1")
+    run = kill_at(
+        stage, "finalized one 1", lambda: bus.start(apps.Gated), aimed_at="finalized one 1"
+    )
     ended(stage, run, stalled=1)
     assert stage.notes == ["one", "begin two", "two", "three"]
 
 
 def test_killed_between_a_step_and_the_one_that_continues_it(bus, stage):
-    run = kill_at(stage, "before two 1", lambda: bus.start(apps.Gated), aimed_at="before two 1")
+    run = kill_at(stage, "enter 2", lambda: bus.start(apps.Gated), aimed_at="enter 2")
     ended(stage, run, stalled=1)
     assert stage.notes == ["one", "begin two", "two", "three"]
 
@@ -123,16 +128,15 @@ def slow_end(stage):
 
 
 def test_killed_while_its_end_is_written_and_rolled_back(bus, stage, slow_end):
-    with running(stage.database, threads=2) as worker:
-        with stage.closed("end"):
-            run = bus.start(apps.Gated)
-            stage.arrived_at("end")
-            worker.kill()
-            stage.database.rows(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE application_name = 'gate end'"
-            )
-            eventually(lambda: not stage.waiting_at("end"))
+    with running(stage.database, threads=2) as worker, stage.closed("end"):
+        run = bus.start(apps.Gated)
+        stage.arrived_at("end")
+        worker.kill()
+        stage.database.rows(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name = 'gate end'"
+        )
+        eventually(lambda: not stage.waiting_at("end"))
     stage.redeliver()
     with running(stage.database, threads=2):
         stage.finished(run)
@@ -176,16 +180,15 @@ def test_killed_while_it_takes_and_the_claim_is_committed_all_the_same(bus, stag
 
 
 def test_killed_while_it_takes_and_the_claim_is_rolled_back(bus, stage, slow_claim):
-    with running(stage.database, threads=2) as worker:
-        with stage.closed("claim"):
-            run = bus.start(apps.Gated)
-            stage.arrived_at("claim")
-            worker.kill()
-            stage.database.rows(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE application_name = 'gate claim'"
-            )
-            eventually(lambda: not stage.waiting_at("claim"))
+    with running(stage.database, threads=2) as worker, stage.closed("claim"):
+        run = bus.start(apps.Gated)
+        stage.arrived_at("claim")
+        worker.kill()
+        stage.database.rows(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name = 'gate claim'"
+        )
+        eventually(lambda: not stage.waiting_at("claim"))
     with running(stage.database, threads=2):
         stage.finished(run)
     ended(stage, run, stalled=0)
@@ -198,8 +201,9 @@ def test_workers_killed_at_random_lose_nothing_and_complete_nothing_twice(bus, s
         for share in (10, 25, 40):
             eventually(lambda share=share: _finished(stage) >= share, within=30)
             for child in supervisor.children():
-                if "worker" in child.cmdline():
-                    child.kill()
+                with suppress(psutil.ZombieProcess):
+                    if "worker" in child.cmdline():
+                        child.kill()
         stage.finished(*runs, within=60)
         supervisor.stop()
     for run in runs:

@@ -7,24 +7,33 @@ lock that the test holds for as long as nobody is to pass.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 import psycopg
+import sqlalchemy
 from blinker import signal
+from sqlalchemy.orm import sessionmaker
 
 from pgbus import Pgbus, StepContext, Workflow, job, step
-from pgbus.engine.observe.emission import StepEnded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pgbus.engine.observe.emission import StepEnded
 
 
 def make_bus() -> Pgbus:
     """The bus of a worker process, set up by its environment."""
     signal("pgbus.workflow.step").connect(_after_finalize)
-    return Pgbus(around=_around)
+    engine = sqlalchemy.create_engine(
+        sqlalchemy.make_url(os.environ["PGBUS_DATABASE_URL"]).set(drivername="postgresql+psycopg")
+    )
+    return Pgbus(around=_around, session_factory=sessionmaker(engine))
 
 
 def note(what: str) -> None:
@@ -47,13 +56,15 @@ def _connection(**options: str) -> psycopg.Connection:
     return psycopg.connect(os.environ["PGBUS_DATABASE_URL"], autocommit=True, **options)
 
 
+_entries = itertools.count(1)
+
+
 @contextmanager
 def _around() -> Iterator[None]:
-    context = StepContext.current()
-    where = f"{context.step} {context.attempt}" if context else "job"
-    _gate_if_aimed(f"before {where}")
+    number = next(_entries)
+    _gate_if_aimed(f"enter {number}")
     yield
-    _gate_if_aimed(f"after {where}")
+    _gate_if_aimed(f"exit {number}")
 
 
 def _after_finalize(ended: StepEnded) -> None:
@@ -96,6 +107,21 @@ class Gated(Workflow):
         note("three")
 
 
+class Booking(Workflow):
+    """Transactional steps that write to the test's table `effects`, one stopping at `body`."""
+
+    @step(transactional=True)
+    def book(self) -> None:
+        note("begin book")
+        self.session.execute(sqlalchemy.text("INSERT INTO effects VALUES ('book')"))
+        gate("body")
+
+    @step(transactional=True)
+    def confirm(self) -> None:
+        note("begin confirm")
+        self.session.execute(sqlalchemy.text("INSERT INTO effects VALUES ('confirm')"))
+
+
 class Guarded(Workflow):
     """Its first step has a guard that stops at the gate `guard`."""
 
@@ -123,23 +149,20 @@ class ThenGuarded(Workflow):
 
 
 class Hardy(Workflow):
-    """Steps of a few milliseconds, some continued and some not, that outlive their workers."""
+    """Steps that need no database, some continued and some not, and outlive their workers."""
 
     @step(on_stall="reattempt")
-    def one(self) -> None:
-        note("one")
+    def one(self) -> None: ...
 
     @step(on_stall="reattempt")
-    def two(self) -> None:
-        note("two")
+    def two(self) -> None: ...
 
     @step(skip_if=lambda _workflow: False, on_stall="reattempt")
     def three(self) -> None:
-        note("three")
+        Event().wait(0.01)
 
     @step(wait=0.05, on_stall="reattempt")
-    def four(self) -> None:
-        note("four")
+    def four(self) -> None: ...
 
 
 class Soon(Workflow):
@@ -223,3 +246,12 @@ def gated_job(name: str) -> None:
     note(f"begin {name}")
     gate("body")
     note(f"end {name}")
+
+
+class Patient(Workflow):
+    """Its step waits for a file, so that it needs no database to go on."""
+
+    @step
+    def one(self) -> None:
+        while not Path(self.arguments["path"]).exists():
+            Event().wait(0.01)

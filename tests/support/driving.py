@@ -31,6 +31,12 @@ class Driver:
                 connection, self.worker, queues=queues, quantity=1, visibility=visibility
             )
 
+    def redeliver(self) -> None:
+        """Makes every message visible now, as if its visibility timeout were over."""
+        with self.services.database.autocommit() as connection:
+            for queue in messages.queues(connection):
+                connection.rows(f'UPDATE pgmq."q_{queue}" SET vt = clock_timestamp()')
+
     def perform(self, delivery: Delivery) -> float | None:
         return perform(self.services, self.worker, delivery, stopping=lambda: False)
 

@@ -41,7 +41,7 @@ class Process:
         environment = {
             **{name: text for name, text in os.environ.items() if not name.startswith("PGBUS_")},
             "PGBUS_DATABASE_URL": url,
-            "PYTHONPATH": str(_TESTS),
+            "PYTHONPATH": os.pathsep.join([str(_TESTS), os.environ.get("PYTHONPATH", "")]),
             "AIMED_AT": aimed_at,
             **variables,
         }

@@ -75,9 +75,9 @@ def test_a_verb_asks_for_a_state_of_the_run_and_some_for_one_of_its_attempt(verb
         "run_now": {"scheduled"},
         "reschedule": {"scheduled"},
     }
-    assert {
-        pair for pair in product(RunStatus, AttemptStatus) if allows(verb, *pair)
-    } == set(product(VERBS[verb][0].split(), needs.get(verb, AttemptStatus)))
+    assert {pair for pair in product(RunStatus, AttemptStatus) if allows(verb, *pair)} == set(
+        product(VERBS[verb][0].split(), needs.get(verb, AttemptStatus))
+    )
 
 
 def test_the_actions_come_in_one_order_and_without_a_class_some_are_left_out():

@@ -23,10 +23,16 @@ DECLARE
     r {schema}.workflows;
     s {schema}.workflow_steps;
     v_now timestamptz;
+    v_read_count integer;
     v_verdict text := 'gone';
 BEGIN
     IF p_wait THEN
         SELECT * INTO r FROM {schema}.lock_run(p_workflow_id);
+        EXECUTE format('SELECT read_ct FROM pgmq.%I WHERE msg_id = $1', pgmq.format_table_name(p_queue, 'q'))
+           INTO v_read_count USING p_message_id;
+        IF v_read_count IS DISTINCT FROM p_read_count THEN
+            RETURN;
+        END IF;
     ELSE
         SELECT * INTO r FROM {schema}.workflows w WHERE w.workflow_id = p_workflow_id FOR UPDATE SKIP LOCKED;
         IF NOT FOUND AND EXISTS (SELECT FROM {schema}.workflows w WHERE w.workflow_id = p_workflow_id) THEN
