@@ -18,8 +18,8 @@ from waitress.server import create_server  # type: ignore[import-untyped]
 from demo.customer import Customer
 from demo.shop.app import create_app, prepare
 from demo.trail import Trail
+from pgbus import PgbusError
 from pgbus.engine.embedded import EmbeddedPostgres
-from pgbus.engine.errors import PgbusError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

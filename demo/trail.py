@@ -13,7 +13,7 @@ import psutil  # type: ignore[import-untyped]  # it has none
 import psycopg
 from psycopg.rows import class_row
 
-from pgbus.engine.errors import StepStalled
+from pgbus import StepStalled
 from pgbus.engine.states import Event
 
 #: An id is drawn before its transaction commits, so a lower one may appear after a higher.

@@ -12,8 +12,7 @@ from flask import current_app
 from demo.shop.gateway import CardDeclined, Gateway
 from demo.shop.models import Order, OrderStatus, Product
 from demo.shop.receipts import send_receipt
-from pgbus import Workflow, cancel_if, on_exception, step
-from pgbus.engine.errors import AlreadyRunning
+from pgbus import AlreadyRunning, Workflow, cancel_if, on_exception, step
 
 _CARRIERS = {"Courier": 4.90, "Post": 5.20, "Bicycle": 6.10}
 _DELIVERY = 20

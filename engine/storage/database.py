@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
 #: Identifies a database across connections: clones differ in name, clusters in start time.
 _IDENTITY = """
-SELECT current_database()::text,
-       to_regclass('{schema}.workflows')::oid::bigint,
-       extract(epoch FROM pg_postmaster_start_time())::text
+SELECT current_database()::text, extract(epoch FROM pg_postmaster_start_time())::text
 """
 
 _FIRST_PAUSE = 0.05

@@ -6,16 +6,62 @@ from pgbus.engine.definition.policy import on_exception
 from pgbus.engine.definition.scope import StepContext
 from pgbus.engine.definition.step import removed_step, step
 from pgbus.engine.definition.workflow import Workflow
+from pgbus.engine.errors import (
+    AlreadyRunning,
+    AmbiguousBus,
+    AttemptLost,
+    DefinitionError,
+    InvalidSetting,
+    InvalidTransition,
+    JobCrashed,
+    NoBus,
+    NotInStep,
+    NotPaused,
+    PayloadError,
+    PayloadTooLarge,
+    PgbusError,
+    RunLocked,
+    RunNotFound,
+    SchemaOutdated,
+    StepNotDefined,
+    StepStalled,
+    SubjectGone,
+    UnknownJob,
+    UnknownSubject,
+    WrongDatabase,
+)
 from pgbus.engine.jobs.delivery import current_delivery
 from pgbus.engine.jobs.job import job
 from pgbus.engine.runner.run import Run
 from pgbus.engine.subjects import register_subject
 
 __all__ = [
+    "AlreadyRunning",
+    "AmbiguousBus",
+    "AttemptLost",
+    "DefinitionError",
+    "InvalidSetting",
+    "InvalidTransition",
+    "JobCrashed",
+    "NoBus",
+    "NotInStep",
+    "NotPaused",
+    "PayloadError",
+    "PayloadTooLarge",
     "Pgbus",
+    "PgbusError",
     "Run",
+    "RunLocked",
+    "RunNotFound",
+    "SchemaOutdated",
     "StepContext",
+    "StepNotDefined",
+    "StepStalled",
+    "SubjectGone",
+    "UnknownJob",
+    "UnknownSubject",
     "Workflow",
+    "WrongDatabase",
     "cancel_if",
     "current_delivery",
     "job",

@@ -12,6 +12,7 @@ import pytest
 from contracts.documents import ALL, GUIDE, ROOT, TAUGHT, blocks, blocks_in
 
 import pgbus
+from pgbus.engine import errors
 from pgbus.engine.cli import main
 from pgbus.engine.settings import Settings
 
@@ -19,10 +20,25 @@ README = ROOT / "README.md"
 RUN = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 
+ERRORS = {name for name in pgbus.__all__ if isinstance(getattr(pgbus, name), type)
+          and issubclass(getattr(pgbus, name), pgbus.PgbusError)}  # fmt: skip
+
+
 def test_every_public_name_is_shown_in_an_example():
     shown = "\n".join(block.code for block in blocks_in(TAUGHT, "python"))
-    missing = [name for name in pgbus.__all__ if not re.search(rf"\b{name}\b", shown)]
-    assert missing == []
+    names = [name for name in pgbus.__all__ if name not in ERRORS]
+    assert [name for name in names if not re.search(rf"\b{name}\b", shown)] == []
+
+
+def test_every_error_is_public_and_listed_in_the_guide():
+    listed = set(re.findall(r"`(\w+)`", "\n".join(path.read_text() for path in TAUGHT)))
+    assert {cls.__name__ for cls in _errors()} == ERRORS
+    assert ERRORS - listed == set()
+
+
+def _errors():
+    return [cls for cls in vars(errors).values()
+            if isinstance(cls, type) and issubclass(cls, errors.PgbusError)]  # fmt: skip
 
 
 @pytest.mark.parametrize("block", blocks_in(ALL, "python"), ids=str)

@@ -1,16 +1,19 @@
 """A worker whose PostgreSQL goes away: it waits, says so once, and goes on as if nothing was."""
 
+import os
 import re
 import shutil
 import socket
 import subprocess
-import threading
-from contextlib import contextmanager, suppress
+import time
+from contextlib import contextmanager
+from pathlib import Path
 
 import psycopg
 import pytest
 from support import apps
 from support.database import Database
+from support.server import make_home
 from support.waiting import eventually
 from support.workers import Process, Stage, running
 
@@ -41,6 +44,12 @@ def crashing_bus(crashing):
     bus = Pgbus(database_url=crashing.database.url)
     yield bus
     bus.close()
+
+
+def pass_seconds(seconds):
+    """Returns when this much time has passed: how long the server is away is the test's point."""
+    until = time.monotonic() + seconds
+    eventually(lambda: time.monotonic() > until)
 
 
 def started(bus, number=50):
@@ -83,8 +92,7 @@ def test_a_server_that_is_away_for_seconds_is_said_once_and_not_asked_in_a_loop(
         server.stop("immediate")
         worker.says(AWAY)
         used = worker.cpu_seconds()
-        waits = threading.Event()
-        waits.wait(4)
+        pass_seconds(4)
         assert worker.cpu_seconds() - used < 0.5
         assert (worker.log.count(AWAY), worker.log.count(BACK)) == (1, 0)
         server.start()
@@ -162,7 +170,7 @@ def test_a_server_that_becomes_read_only_counts_as_gone(crashing, crashing_bus):
         _set_read_only(server, "on")
         worker.says(AWAY)
         used = worker.cpu_seconds()
-        threading.Event().wait(2)
+        pass_seconds(2)
         assert worker.cpu_seconds() - used < 0.4
         assert (worker.log.count(AWAY), worker.log.count(BACK)) == (1, 0)
         _set_read_only(server, "off")
@@ -222,29 +230,32 @@ def _set_read_only(server, value):
 
 
 @pytest.fixture
-def pooler(database, tmp_path):
+def pooler(database):
     """A PgBouncer in transaction mode before the test's server; gives the URL through it."""
     program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
     if program is None:
         pytest.skip("No pgbouncer here; install it to test behind it (apt-get install pgbouncer)")
-    parts = psycopg.conninfo.conninfo_to_dict(database.url)
+    server = psycopg.conninfo.conninfo_to_dict(database.url)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    (tmp_path / "users").write_text('"postgres" ""\n')
-    (tmp_path / "pgbouncer.ini").write_text(
-        f"[databases]\n* = host={parts['host']} port={parts.get('port', 5432)} user={parts['user']}\n"
+    home = make_home()
+    home.chmod(0o755)
+    (home / "users").write_text('"postgres" ""\n')
+    (home / "ini").write_text(
+        f"[databases]\n"
+        f"* = host={server['host']} port={server.get('port', 5432)} user={server['user']}\n"
         f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
-        f"auth_type = any\nauth_file = {tmp_path}/users\npool_mode = transaction\n"
+        f"auth_type = any\nauth_file = {home}/users\npool_mode = transaction\n"
         "ignore_startup_parameters = extra_float_digits\n"
     )
-    for path in (*tmp_path.parents, tmp_path):
-        with suppress(PermissionError):
-            if path.is_relative_to("/tmp/pytest-of-root"):
-                path.chmod(path.stat().st_mode | 0o755)
+    # It refuses to be root; the server's own user may enter the folder of its socket.
+    socket_folder = Path(server["host"])
+    user = socket_folder.owner() if socket_folder.is_dir() else "nobody"
     process = subprocess.Popen(
-        [program, "-u", "nobody", str(tmp_path / "pgbouncer.ini")],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [program, *(["-u", user] if os.geteuid() == 0 else []), home / "ini"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     url = f"postgresql://postgres@127.0.0.1:{port}/{database.name}"
     try:
         eventually(lambda: _answers(url, process))
@@ -252,6 +263,7 @@ def pooler(database, tmp_path):
     finally:
         process.kill()
         process.wait()
+        shutil.rmtree(home)
 
 
 def _answers(url, process):
