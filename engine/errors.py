@@ -5,7 +5,7 @@ PgbusError
 ├── NoBus, AmbiguousBus            which bus a call belongs to cannot be told
 ├── DefinitionError                a workflow class or a job is declared wrongly
 ├── SchemaOutdated                 the database is not migrated to this code
-├── WrongDatabase                  a host session is bound to another database
+├── WrongDatabase                  a host session cannot be joined (another database)
 ├── PayloadError                   a value cannot be stored as a JSON document
 │   └── PayloadTooLarge
 ├── UnknownSubject                 a subject's type is unregistered, or its key unusable
@@ -60,7 +60,7 @@ class SchemaOutdated(PgbusError):
 
 
 class WrongDatabase(PgbusError):
-    """A `session=` is bound to a database that does not hold this bus's tables."""
+    """A `session=` cannot be joined: it is of another database, or has no transaction."""
 
 
 class PayloadError(PgbusError):

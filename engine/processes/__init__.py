@@ -3,7 +3,10 @@
 supervisor ──starts──► worker (n)     take, perform, keep invisible what runs
            ──starts──► dispatcher     the timer, the reaping of the dead
 
-listening     the LISTEN connection, and what wakes a worker
+readiness     what each waits for before it begins
+ending        how each is told to end
 presence      a process's row and heartbeat
+listening     the LISTEN connection, and what wakes a worker
+in_flight     what a worker has in hand, and its messages' heartbeat
 background    a worker and a dispatcher inside a host's own process
 """

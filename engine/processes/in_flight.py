@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pgbus.engine.settings import Settings
-    from pgbus.engine.storage.database import Database
+    from pgbus.engine.storage.database import Connection, Database
     from pgbus.engine.storage.transitions import Delivery
 
 _log = logging.getLogger("pgbus.worker")
@@ -111,18 +111,14 @@ class Heartbeat:
                     self._in_flight.running(),
                 )
             beaten_at = time.monotonic()
-            try:
-                self._beat()
-            except Exception:  # noqa: BLE001 (a heartbeat that ends itself would lose every message in hand)
-                _log.exception("The heartbeat failed; it is tried again in %.1f s.", every)
+            for queue, message_ids in self._in_flight.by_queue().items():
+                self._keep_invisible(queue, message_ids)
 
-    def _beat(self) -> None:
-        queues = self._in_flight.by_queue()
-        if not queues:
-            return
+    def _keep_invisible(self, queue: str, message_ids: list[int]) -> None:
+        def keep(connection: Connection) -> None:
+            messages.keep_invisible(connection, queue, message_ids, round(self._visibility))
 
-        def keep(connection: Any) -> None:
-            for queue, message_ids in queues.items():
-                messages.keep_invisible(connection, queue, message_ids, round(self._visibility))
-
-        self._database.persistently(keep, give_up=self._stopped.is_set)
+        try:
+            self._database.persistently(keep, give_up=self._stopped.is_set)
+        except Exception:  # noqa: BLE001 (a heartbeat that ends would lose every message in hand)
+            _log.exception("The heartbeat of %s failed; it is tried again.", queue)

@@ -57,7 +57,7 @@ class Listening:
         self._try_again_at = 0.0
         self._echo = f"echo {os.urandom(8).hex()}"
         self._echo_due: float | None = None
-        self._silent = False
+        self._said_broken = False
         self.works = False
         self._wake_read, self._wake_write = socket.socketpair()
         self._wake_read.settimeout(0)
@@ -154,26 +154,26 @@ class Listening:
         self._echo_due = None
         self._pause = min(max(self._pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
         self._try_again_at = time.monotonic() + self._pause
-        if not self._silent:
+        if not self._said_broken:
             _log.warning("LISTEN does not work (%s); polling until it does.", error)
-        self._silent = True
+        self._said_broken = True
         self.works = False
 
     def _heard(self) -> None:
         self._echo_due = None
         if not self.works:
             _log.info("LISTEN works on channel %s.", self._channel)
-        self._silent = False
+        self._said_broken = False
         self.works = True
 
     def _heard_nothing(self) -> None:
         self._echo_due = None
-        if not self._silent:
+        if not self._said_broken:
             _log.warning(
                 "Notifications do not arrive (a transaction pooler?): work is found by polling. "
                 "Set listen_url to a direct connection."
             )
-        self._silent = True
+        self._said_broken = True
         self.works = False
 
     def _drop(self) -> None:

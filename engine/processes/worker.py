@@ -165,8 +165,7 @@ class Worker:
 
     def _take(self, connection: Connection, quantity: int) -> list[Delivery] | Idle:
         if self._queues_are_old():
-            self._queues_read_at = time.monotonic()
-            self._queues.update(messages.queues(connection))
+            self._read_queues(connection)
         beat = self._presence.parameters() if self._presence.due_in() <= 0 else None
         return self._mine(
             transitions.take(
@@ -184,6 +183,15 @@ class Worker:
         every = _QUEUES_EVERY if self._listening.works else self._polling
         read_at = self._queues_read_at
         return read_at is None or time.monotonic() >= read_at + every
+
+    def _read_queues(self, connection: Connection) -> None:
+        # Noted before: a queue that is notified of from now on may not be in the answer.
+        self._queues_read_at = time.monotonic()
+        try:
+            self._queues.update(messages.queues(connection))
+        except BaseException:
+            self._queues_read_at = None
+            raise
 
     def _mine(self, taken: list[Delivery] | Idle) -> list[Delivery] | Idle:
         """Leaves out what this very worker has in hand: its heartbeat was late, it is not dead."""

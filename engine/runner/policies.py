@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pgbus.engine.definition.policy import PolicyAction
@@ -36,13 +37,13 @@ def after_error(
 ) -> Ending:
     """How an attempt ends whose guard or body raised."""
     delivery, settings = attempt.delivery, services.settings
-    _log.warning(
+    _warn(
+        error,
         "%s %s, attempt %d of run %s raised.",
         delivery.workflow_class,
         delivery.step_name,
         delivery.attempt,
         delivery.workflow_id,
-        exc_info=error,
     )
     recorded = record_error(error, backtrace_lines=settings.workflow_error_backtrace_lines)
     decider = services.decider(delivery, attempt.definition, attempt.step)
@@ -54,6 +55,12 @@ def after_error(
     else:
         final = decider.after_error(recorded, ruling, output=output)
     return Ending(delivery, attempt.definition, final, seconds)
+
+
+def _warn(error: BaseException, message: str, *values: object) -> None:
+    """Logs an error, which neither its text nor a handler of the host's keeps from being recorded."""
+    with suppress(Exception):
+        _log.warning(message, *values, exc_info=(type(error), error, error.__traceback__))
 
 
 def _ruling(services: Services, attempt: Attempt, error: BaseException) -> Ruling | FinishRun:
@@ -72,8 +79,9 @@ def _ruling(services: Services, attempt: Attempt, error: BaseException) -> Rulin
         return _asked(attempt, policy, error, reattempted)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException:  # noqa: BLE001 (a host's policy: its failure must not hide the step's)
-        _log.exception(
+    except BaseException as raised:  # noqa: BLE001 (a host's policy: its failure must not hide the step's)
+        _warn(
+            raised,
             "The policy for step %s of %s raised; run %s pauses with the original error.",
             delivery.step_name,
             delivery.workflow_class,

@@ -245,7 +245,7 @@ class Database:
             try:
                 with self.autocommit() as connection:
                     result = work(connection)
-            except (psycopg.Error, sqlalchemy.exc.DBAPIError) as error:
+            except (psycopg.Error, sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
                 if not is_passing(error) or give_up():
                     raise
                 self._outage.failed(error)
@@ -270,6 +270,11 @@ class Database:
             raise WrongDatabase(
                 f"session= is a {type(given).__qualname__}; give a SQLAlchemy Session, "
                 "scoped_session or Connection (of an asynchronous one: inside its run_sync())."
+            )
+        if getattr(host.connection.driver_connection, "autocommit", False):
+            raise WrongDatabase(
+                "session= is in AUTOCOMMIT: nothing would be undone when you roll back. Give one that "
+                "has a transaction, or leave session= out."
             )
         joined = Connection(host, self.schema)
         if host.engine not in self._checked:
@@ -301,7 +306,8 @@ def is_passing(error: BaseException) -> bool:
     if sqlstate is None:
         # SQLAlchemy knows the losses of any driver.
         lost = getattr(error, "connection_invalidated", False)
-        return lost or isinstance(_cause(error), psycopg.OperationalError)
+        busy = isinstance(error, sqlalchemy.exc.TimeoutError)  # the pool had no connection left
+        return lost or busy or isinstance(_cause(error), psycopg.OperationalError)
     return sqlstate[:2] in _PASSING_CLASSES or sqlstate in _UNLUCKY_STATES or sqlstate == _READ_ONLY
 
 

@@ -9,6 +9,7 @@ from support.workers import Stage
 
 from pgbus import Pgbus
 from pgbus.engine.errors import SchemaOutdated
+from pgbus.engine.processes.worker import Worker
 
 
 @pytest.fixture
@@ -56,6 +57,13 @@ def test_stop_may_be_called_twice(bus, stage):
     background = bus.run_in_background()
     background.stop()
     background.stop()
+
+
+def test_a_body_that_outlives_its_worker_may_still_try_to_wake_it(bus, stage):
+    worker = Worker(bus)
+    worker._listening.close()
+    worker._expect(due_in=0.01)
+    worker.stop()
 
 
 def test_it_starts_again_after_it_was_stopped(bus, stage):

@@ -1,7 +1,9 @@
 """What a worker has in hand stays its own, however long it takes; and what it shows of itself."""
 
+import dataclasses
 import signal
 from contextlib import ExitStack
+from datetime import timedelta
 
 import pytest
 from support import apps
@@ -9,6 +11,7 @@ from support.waiting import eventually
 from support.workers import Stage, running
 
 from pgbus.engine.processes.dispatcher import Dispatcher
+from pgbus.engine.processes.in_flight import Heartbeat, InFlight
 from pgbus.engine.processes.presence import Presence
 from pgbus.engine.storage import processes
 
@@ -89,6 +92,30 @@ def test_a_worker_that_was_stopped_too_long_is_taken_for_dead_and_its_late_end_i
         ("two", 2, "completed"),
         ("three", 1, "completed"),
     ]
+
+
+def test_a_queue_that_is_dropped_costs_no_other_its_heartbeat(bus, driver, stage, caplog):
+    bus.start(apps.Usual)
+    [delivery] = driver.take()
+    bus.ensure_queues(["pgbus_gone"])
+    lost = dataclasses.replace(delivery, queue="pgbus_gone")
+    stage.database.rows("SELECT pgmq.drop_queue('pgbus_gone')")
+    in_flight = InFlight()
+    heartbeat = Heartbeat(
+        dataclasses.replace(bus.settings, visibility_timeout=timedelta(seconds=1)),
+        bus.services.database,
+        in_flight,
+    )
+    with in_flight.holding(lost), in_flight.holding(delivery):
+        stage.redeliver()
+        heartbeat.start()
+        eventually(
+            lambda: stage.database.value(
+                "SELECT vt > clock_timestamp() FROM pgmq.q_pgbus_workflows"
+            )
+        )
+        heartbeat.stop()
+    assert "heartbeat of pgbus_gone failed" in caplog.text
 
 
 # Process rows --------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Exception policies at work: order, limits, methods, and errors that are none of a step's."""
 
 import asyncio
+import logging
 from typing import ClassVar
 
 import pytest
@@ -311,17 +312,26 @@ def test_what_ends_a_process_is_no_error_of_the_step_and_left_to_redelivery(
     assert run.reload().steps[0].error_class == "pgbus.engine.errors.StepStalled"
 
 
-def test_an_error_that_cannot_be_printed_pauses_the_run_all_the_same(fail):
-    class MuteError(Exception):
-        def __str__(self):
-            raise ValueError
+class MuteError(Exception):
+    def __str__(self):
+        raise ValueError
 
-        def __bool__(self):
-            raise ValueError
 
+class BrokenHandler(logging.Handler):
+    def emit(self, record):
+        raise OSError("the log is full")
+
+
+@pytest.mark.parametrize("handler", [logging.NullHandler, BrokenHandler])
+def test_an_error_that_cannot_be_printed_or_logged_pauses_the_run_all_the_same(fail, handler):
     error = ValueError("outer")
     error.__cause__ = MuteError()
-    run = fail(Failing, error)
+    logger, broken = logging.getLogger("pgbus.runner"), handler()
+    logger.addHandler(broken)
+    try:
+        run = fail(Failing, error)
+    finally:
+        logger.removeHandler(broken)
     (attempt,) = run.steps
     assert run.status is RunStatus.PAUSED
     assert attempt.error["causes"][0]["message"].startswith("<unprintable")

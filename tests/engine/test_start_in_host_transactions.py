@@ -286,6 +286,18 @@ def test_an_hour_that_the_hosts_time_zone_has_twice_is_not_mistaken(
     assert due == [workflow.moment] * 2
 
 
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
+def test_a_host_in_autocommit_is_refused_since_nothing_of_it_could_be_rolled_back(
+    bus, database, driver
+):
+    engine = sqlalchemy.create_engine(
+        database.sqlalchemy_url(driver), isolation_level="AUTOCOMMIT", poolclass=sqlalchemy.NullPool
+    )
+    with engine.connect() as host, pytest.raises(WrongDatabase, match="AUTOCOMMIT"):
+        Checkout.options(session=host).start()
+    assert stored(database) == NOTHING
+
+
 def test_a_session_of_another_database_is_refused_before_anything_is_written(
     bus, database, server, template, host_class
 ):

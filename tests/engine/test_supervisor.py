@@ -1,12 +1,16 @@
 """`pgbus start`: workers and a dispatcher, kept running, and taken along at the end."""
 
 import signal
+import subprocess
+import time
 
 import psutil
 import pytest
 from support import apps
 from support.waiting import eventually
 from support.workers import Process, Stage, running
+
+from pgbus.engine.processes.supervisor import Supervisor
 
 
 @pytest.fixture
@@ -91,6 +95,31 @@ def test_a_child_whose_supervisor_is_gone_before_it_could_look_stops_by_itself(s
         assert child.wait(within=5) == 0
     finally:
         child.end()
+
+
+@pytest.fixture
+def dies(bus):
+    """Lets a supervisor see its child dead after it lived this long; returns the pause."""
+    supervisor = Supervisor(bus, "app:bus")
+    child = supervisor._children[0]
+
+    def dies(lived):
+        child.process = subprocess.Popen(["false"])
+        child.process.wait()
+        child.started_at = time.monotonic() - lived
+        supervisor._look_after(child)
+        assert child.process is None
+        return round(max(0, child.start_at - time.monotonic()), 1)
+
+    return dies
+
+
+def test_a_child_that_dies_again_and_again_is_started_with_growing_pauses(dies):
+    assert [dies(lived=1) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+
+
+def test_a_child_that_lived_is_started_again_at_once_and_the_pauses_begin_anew(dies):
+    assert [dies(lived=1), dies(lived=1), dies(lived=31), dies(lived=1)] == [1, 2, 0, 1]
 
 
 def _rows(stage):

@@ -249,6 +249,18 @@ def test_a_body_that_goes_on_is_performing_again_after_resume_and_advances(bus, 
     assert Delivery.ran == ["pack", "send", "confirm"]
 
 
+def test_a_pause_leaves_a_running_body_its_message_so_that_its_workers_death_is_noticed(
+    bus, driver, database
+):
+    run = Delivery.start()
+    (delivery,) = driver.take()
+    run.pause()
+    assert newest(run).message_id == delivery.message_id
+    database.rows("UPDATE pgmq.q_pgbus_workflows SET vt = clock_timestamp()")
+    (again,) = driver.take()
+    assert again.verdict == "crashed"
+
+
 def test_a_held_reattempt_waits_its_wait_after_resume(bus, driver):
     run = Delivery.start(meets="weather")
     (delivery,) = driver.take()
@@ -506,8 +518,10 @@ def test_cancel_leaves_an_attempt_that_ended_as_it_is(bus, driver):
 def test_skip_of_a_failed_step_keeps_its_error_and_goes_on(bus, driver):
     run = Delivery.start(meets="fire")
     driver.drain()
+    failed = newest(run)
     run.skip(actor="ann", reason="never mind")
     skipped, following = run.steps
+    assert skipped.finished_at == failed.finished_at
     assert (skipped.status, skipped.outcome) == ("skipped", "skipped")
     assert skipped.error_class == "RuntimeError"
     assert following.step_name == "send"
@@ -515,6 +529,15 @@ def test_skip_of_a_failed_step_keeps_its_error_and_goes_on(bus, driver):
     assert (event.event, event.reason, event.step_name) == ("step_skipped", "never mind", "pack")
     driver.drain()
     assert run.reload().status == "finished"
+
+
+def test_skip_drops_what_was_held(bus, driver):
+    run = Delivery.start(meets="weather")
+    (delivery,) = driver.take()
+    run.pause()
+    driver.perform(delivery)
+    run.skip()
+    assert [(s.step_name, s.held) for s in run.steps] == [("pack", None), ("send", None)]
 
 
 def test_skip_says_that_there_is_nothing_to_skip_after_a_completed_step(bus, driver):
