@@ -9,6 +9,7 @@ import select
 import socket
 import threading
 import time
+from concurrent import futures
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ _log = logging.getLogger("pgbus.worker")
 _ECHO_WITHIN = 5.0
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
+#: Seconds that closing leaves a connection that is being made, before it is abandoned.
+_LAST_WAIT = 1.0
 #: A half-open connection is found in half a minute; the URL's own values win.
 _OPTIONS: dict[str, Any] = {
     "application_name": "pgbus listen",
@@ -82,6 +85,7 @@ class Listening:
     def close(self) -> None:
         """Closes the connection."""
         if self._connecting is not None:
+            futures.wait([self._connecting], timeout=_LAST_WAIT)
             self._connecting.add_done_callback(_close_result)
         self._drop()
         self._wake_read.close()

@@ -18,6 +18,7 @@ from support.waiting import eventually
 from support.workers import Process, Stage, running
 
 from pgbus import Pgbus
+from pgbus.engine.storage import processes
 from pgbus.engine.storage.migrate import migrate
 
 AWAY = "PostgreSQL does not answer"
@@ -178,6 +179,19 @@ def test_a_server_that_becomes_read_only_counts_as_gone(crashing, crashing_bus):
         ended(crashing, started(crashing_bus, 5))
         worker.stop()
     assert "Traceback" not in worker.log
+
+
+def test_a_connection_to_a_server_that_became_read_only_is_left_for_a_fresh_one(bus, stage):
+    """After a failover the old primary may live on: only a new connection finds the new one."""
+    database = bus.services.database
+    with database.held():
+        with database.autocommit() as connection:
+            (before,) = connection.row("SELECT pg_backend_pid()")
+            connection.rows("SET default_transaction_read_only = on")
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction), database.autocommit() as used:
+            processes.leave(used, "00000000-0000-0000-0000-000000000000")
+        with database.autocommit() as connection:
+            assert connection.row("SELECT pg_backend_pid()") != (before,)
 
 
 def test_a_lost_listen_is_said_once_costs_a_poll_at_most_and_comes_back(bus, stage):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.replay import assert_trail_replays
 
 from pgbus import Pgbus
 
@@ -12,3 +13,4 @@ def bus(database):
     bus = Pgbus(database_url=database.url)
     yield bus
     bus.close()
+    assert_trail_replays(database)
