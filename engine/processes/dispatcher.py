@@ -6,6 +6,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
+from pgbus.engine.errors import SchemaOutdated
 from pgbus.engine.processes.ending import stop_on_signals, stop_with_supervisor
 from pgbus.engine.processes.presence import Presence
 from pgbus.engine.processes.readiness import wait_until_ready
@@ -20,6 +21,8 @@ _log = logging.getLogger("pgbus.dispatcher")
 
 #: Seconds between two looks at the timer.
 _TICK = 1.0
+#: Seconds between two looks at a database that is not migrated.
+_UNMIGRATED_TICK = 5.0
 _SEND_DUE_LIMIT = 1_000
 
 
@@ -34,7 +37,7 @@ class Dispatcher:
     def run(self) -> None:
         """Works until `stop`; one failed task is tried again at the next tick."""
         database = self._bus.services.database
-        if not wait_until_ready(self._bus, give_up=self._stopping.is_set):
+        if not self._ready():
             return
         while not self._stopping.is_set():
             try:
@@ -44,6 +47,19 @@ class Dispatcher:
                     _log.exception("The dispatcher failed; it tries again.")
             self._stopping.wait(_TICK)
         self._leave()
+
+    def _ready(self) -> bool:
+        """Idles until the database is migrated, which is said once; False when told to stop before."""
+        said = False
+        while not self._stopping.is_set():
+            try:
+                return wait_until_ready(self._bus, give_up=self._stopping.is_set)
+            except SchemaOutdated as error:
+                if not said:
+                    _log.warning("%s The dispatcher idles until then.", error)
+                said = True
+            self._stopping.wait(_UNMIGRATED_TICK)
+        return False
 
     def stop(self) -> None:
         """Lets `run` return soon."""

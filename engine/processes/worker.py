@@ -28,7 +28,10 @@ from pgbus.engine.storage.database import is_passing
 from pgbus.engine.storage.transitions import Delivery, Idle
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pgbus.engine.bus import Pgbus
+    from pgbus.engine.definition.step import Step
     from pgbus.engine.storage.database import Connection
 
 _log = logging.getLogger("pgbus.worker")
@@ -67,9 +70,10 @@ class Worker:
 
     def run(self) -> None:
         """Serves until `stop`; then waits for bodies, at most `shutdown_timeout`."""
-        stopping, wanted = self._stopping.is_set, self._queues.wanted()
+        # The queues of all steps: a run that this worker moves on may go to one it does not serve.
+        queues = {*self._queues.wanted(), *map(self._services.queue_of, _declared_steps())}
         try:
-            if wait_until_ready(self._bus, give_up=stopping, queues=wanted):
+            if wait_until_ready(self._bus, give_up=self._stopping.is_set, queues=queues):
                 self._serve()
         finally:
             self._listening.close()
@@ -341,6 +345,11 @@ def run_worker(bus: Pgbus, *, supervisor: int | None = None) -> int:
         stop_with_supervisor(worker.stop, supervisor)
     worker.run()
     return 0
+
+
+def _declared_steps() -> Iterator[Step]:
+    for definition in registry.definitions():
+        yield from definition.steps
 
 
 def _unguarded() -> list[str]:

@@ -22,7 +22,7 @@ SELECT {schema}.send_job(CAST(:queue AS text), CAST(:body AS jsonb), CAST(:wait 
 
 #: Moves the messages' visibility to `seconds` from now; a message that is gone stays gone.
 _KEEP_INVISIBLE = """
-SELECT msg_id FROM pgmq.set_vt(CAST(:queue AS text), CAST(:message_ids AS bigint[]), CAST(:seconds AS integer))
+SELECT {schema}.keep_invisible(CAST(:queue AS text), CAST(:message_ids AS bigint[]), CAST(:seconds AS integer))
 """
 
 _SET_VISIBLE_IN = """
