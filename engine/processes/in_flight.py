@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 from pgbus.engine.storage import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pgbus.engine.settings import Settings
     from pgbus.engine.storage.database import Connection, Database
     from pgbus.engine.storage.transitions import Delivery
@@ -38,22 +35,21 @@ class InFlight:
         self._running: dict[tuple[str, int], Running] = {}
 
     def __contains__(self, delivery: Delivery) -> bool:
-        return (delivery.queue, delivery.message_id) in self._running
+        return _key(delivery) in self._running
 
-    @contextmanager
-    def holding(self, delivery: Delivery) -> Iterator[None]:
-        """Holds the delivery's message while it is worked on."""
-        key = (delivery.queue, delivery.message_id)
+    def hold(self, delivery: Delivery) -> bool:
+        """Takes the delivery's message in hand; False when it is already."""
         what = (
             f"{delivery.workflow_class} {delivery.workflow_id}" if delivery.workflow_id else "job"
         )
+        running = Running(what, datetime.now(UTC))
         with self._lock:
-            self._running[key] = Running(what, datetime.now(UTC))
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._running.pop(key, None)
+            return self._running.setdefault(_key(delivery), running) is running
+
+    def release(self, delivery: Delivery) -> None:
+        """Lets go of it."""
+        with self._lock:
+            self._running.pop(_key(delivery), None)
 
     def by_queue(self) -> dict[str, list[int]]:
         """The ids of the messages in hand, by queue."""
@@ -71,6 +67,10 @@ class InFlight:
                 {"what": running.what, "since": running.since.isoformat(), "queue": queue}
                 for (queue, _), running in self._running.items()
             ]
+
+
+def _key(delivery: Delivery) -> tuple[str, int]:
+    return delivery.queue, delivery.message_id
 
 
 class Heartbeat:

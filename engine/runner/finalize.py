@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pgbus.engine.observe.emission import Payload
     from pgbus.engine.runner.services import Services
     from pgbus.engine.storage.database import Connection
-    from pgbus.engine.storage.transitions import Delivery, Finalized, Worker
+    from pgbus.engine.storage.transitions import Delivery, Finalized, Idle, Taking, Worker
 
 #: A run goes on at once for this many steps and seconds; then it queues behind the others.
 MAX_STEPS = 8
@@ -48,32 +48,57 @@ class Applied:
 class Finalizer:
     """Applies the endings of one stretch of a run."""
 
-    def __init__(self, services: Services, worker: Worker, stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        services: Services,
+        worker: Worker,
+        stopping: Callable[[], bool],
+        taking: Callable[[], Taking | None] = lambda: None,
+    ) -> None:
         self.due_in: float | None = None
+        self.taken: list[Delivery] | Idle | None = None
         self._services = services
         self._worker = worker
         self._stopping = stopping
+        self._taking = taking
         self._steps = 0
         self._began = time.monotonic()
 
-    def apply(self, connection: Connection, ending: Ending) -> Applied:
-        """Writes the ending in the connection's transaction."""
+    def apply(
+        self,
+        connection: Connection,
+        ending: Ending,
+        *,
+        taking: Callable[[], Taking | None] = lambda: None,
+    ) -> Applied:
+        """Writes the ending in the connection's transaction.
+
+        `taking` is asked what to take along, when the run does not go on at once.
+        """
         final = ending.final
-        may_continue = self._may_continue(ending)
-        finalized = transitions.finalize(
-            connection, self._worker, ending.delivery, final, may_continue=may_continue
-        )
-        if finalized.verdict == "declined":
+        if self._may_continue(ending):
             finalized = transitions.finalize(
-                connection, self._worker, ending.delivery, final, may_continue=False
+                connection, self._worker, ending.delivery, final, may_continue=True
             )
+            if finalized.verdict != "declined":
+                return Applied(ending, finalized)
+        finalized = transitions.finalize(
+            connection,
+            self._worker,
+            ending.delivery,
+            final,
+            may_continue=False,
+            taking=taking(),
+        )
         return Applied(ending, finalized)
 
     def commit(self, ending: Ending) -> Applied:
         """Writes the ending in a transaction of its own, however long PostgreSQL is away."""
-        return self._services.database.persistently(
-            lambda connection: self.apply(connection, ending)
+        applied = self._services.database.persistently(
+            lambda connection: self.apply(connection, ending, taking=self._taking)
         )
+        self.taken = applied.finalized.taken
+        return applied
 
     def follow(self, applied: Applied) -> Delivery | None:
         """Tells the host of a committed ending; returns the attempt that was claimed with it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pgbus.engine.runner.attempt import Attempt
@@ -13,17 +14,35 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pgbus.engine.runner.services import Services
-    from pgbus.engine.storage.transitions import Delivery, Worker
+    from pgbus.engine.storage.transitions import Delivery, Idle, Taking, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """A stretch of a run's steps is done.
+
+    `due_in` is the seconds until the message it sent last becomes visible (None: it sent
+    none); `taken` what was taken along with its end (None: nothing was asked for).
+    """
+
+    due_in: float | None
+    taken: list[Delivery] | Idle | None
 
 
 def perform(
-    services: Services, worker: Worker, delivery: Delivery, *, stopping: Callable[[], bool]
-) -> float | None:
-    """Performs one delivered step message; returns the seconds until the one it sent is due.
+    services: Services,
+    worker: Worker,
+    delivery: Delivery,
+    *,
+    stopping: Callable[[], bool] = lambda: False,
+    taking: Callable[[], Taking | None] = lambda: None,
+) -> Performed:
+    """Performs one delivered step message, and the steps that follow at once.
 
-    None: it sent none. `stopping` is asked before the run goes on without queueing.
+    `stopping` is asked before the run goes on without queueing, `taking` what to take along
+    with the statement that ends the stretch.
     """
-    finalizer = Finalizer(services, worker, stopping)
+    finalizer = Finalizer(services, worker, stopping, taking)
     following: Delivery | None = delivery
     while following is not None:
         step = prepare(services, worker, finalizer, following)
@@ -32,4 +51,4 @@ def perform(
         if isinstance(step, Ending):
             step = finalizer.commit(step)
         following = finalizer.follow(step) if step is not None else None
-    return finalizer.due_in
+    return Performed(finalizer.due_in, finalizer.taken)

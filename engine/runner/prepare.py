@@ -16,6 +16,7 @@ from pgbus.engine.runner.finalize import Applied, Ending
 from pgbus.engine.runner.policies import after_error
 from pgbus.engine.states import Outcome
 from pgbus.engine.storage import runs, transitions
+from pgbus.engine.storage.transitions import Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from pgbus.engine.definition.step import Step
     from pgbus.engine.runner.finalize import Finalizer
     from pgbus.engine.runner.services import Services
-    from pgbus.engine.storage.transitions import Delivery, Worker
+    from pgbus.engine.storage.database import Connection
+    from pgbus.engine.storage.transitions import Worker
 
 #: The run whose lock a guard of this context is asked under; its verbs would wait for themselves.
 guarded_run: ContextVar[str | None] = ContextVar("pgbus_guarded_run", default=None)
@@ -38,19 +40,32 @@ def prepare(
         return _attempt(services, delivery)
     if delivery.verdict == "crashed":
         return _stalled(services, delivery)
-    with services.database.transaction() as connection:
+    prepared = services.database.persistently(
+        lambda connection: _under_lock(services, worker, finalizer, delivery, connection)
+    )
+    return _stalled(services, prepared) if isinstance(prepared, Delivery) else prepared
+
+
+def _under_lock(
+    services: Services,
+    worker: Worker,
+    finalizer: Finalizer,
+    delivery: Delivery,
+    connection: Connection,
+) -> Attempt | Applied | Delivery | None:
+    """Claims and asks the guards in one transaction; run again, it finds what it did before.
+
+    A delivery is one whose worker died. Raises `RunLocked` when the lock is not to be had.
+    """
+    with connection.transaction():
         claimed = transitions.claim(connection, worker, delivery)
-        if claimed is None:
-            return None
-        if claimed.verdict == "claimed":
-            prepared = _attempt(services, claimed)
-            if isinstance(prepared, Attempt):
-                with _verbs_refused(claimed.workflow_id):
-                    prepared = _guarded(services, prepared)
-            return (
-                finalizer.apply(connection, prepared) if isinstance(prepared, Ending) else prepared
-            )
-    return _stalled(services, claimed)
+        if claimed is None or claimed.verdict == "crashed":
+            return claimed
+        prepared = _attempt(services, claimed)
+        if isinstance(prepared, Attempt):
+            with _verbs_refused(claimed.workflow_id):
+                prepared = _guarded(services, prepared)
+        return finalizer.apply(connection, prepared) if isinstance(prepared, Ending) else prepared
 
 
 def _attempt(services: Services, claimed: Delivery) -> Attempt | Ending:

@@ -102,6 +102,13 @@ class Connection:
         return rows[0] if rows else None
 
     @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A transaction of our own connection: it commits at the end, or rolls back on an error."""
+        assert isinstance(self._driver, psycopg.Connection)  # noqa: S101 (from autocommit())
+        with self._driver.transaction():
+            yield
+
+    @contextmanager
     def savepoint(self) -> Iterator[Self]:
         """A savepoint of a host's transaction; an error rolls back to it and passes on."""
         assert isinstance(self._driver, sqlalchemy.Connection)  # noqa: S101 (from joined())
@@ -153,9 +160,11 @@ class _Outage:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lasts = False
+        self.failures = 0
 
     def failed(self, error: BaseException) -> None:
         """A statement found PostgreSQL gone, or was unlucky."""
+        self.failures += 1
         if _sqlstate(error) in _UNLUCKY_STATES:
             _log.info("A statement is tried again: %s", error)
         elif self._changes(lasts=True):
@@ -225,11 +234,8 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """A connection in a transaction that commits at the end, or rolls back on an error."""
-        with self.autocommit() as connection:
-            driver = connection._driver  # noqa: SLF001 (the two are one module's)
-            assert isinstance(driver, psycopg.Connection)  # noqa: S101 (from autocommit())
-            with driver.transaction():
-                yield connection
+        with self.autocommit() as connection, connection.transaction():
+            yield connection
 
     def persistently(
         self, work: Callable[[Connection], T], *, give_up: Callable[[], bool] = lambda: False
@@ -254,6 +260,15 @@ class Database:
             else:
                 self._outage.worked()
                 return result
+
+    @property
+    def failures(self) -> int:
+        """How many statements of this process found PostgreSQL gone so far."""
+        return self._outage.failures
+
+    def failed(self, error: BaseException) -> None:
+        """Notes a passing error that the caller does not wait out."""
+        self._outage.failed(error)
 
     def joined(self, session: Any) -> Connection:
         """The connection of a host's session, in its transaction.

@@ -246,10 +246,7 @@ def lock(connection: Connection, workflow_id: str) -> tuple[RunRow, AttemptRow]:
     except (psycopg.errors.LockNotAvailable, sqlalchemy.exc.OperationalError) as error:
         if not is_lock_timeout(error):
             raise
-        raise RunLocked(
-            f"Run {workflow_id} has been locked by another transaction for ten seconds. "
-            "Try again when that transaction (often a host's, left open) has ended."
-        ) from error
+        raise locked_too_long(workflow_id) from error
     if row is None:
         raise RunNotFound(f"There is no run {workflow_id}.")
     run = run_from(row)
@@ -262,6 +259,14 @@ def _canonical(workflow_id: object) -> str | None:
         return str(UUID(str(workflow_id)))
     except ValueError:
         return None
+
+
+def locked_too_long(workflow_id: str) -> RunLocked:
+    """The error that tells of a run's lock that was not to be had."""
+    return RunLocked(
+        f"Run {workflow_id} has been locked by another transaction for ten seconds. "
+        "Try again when that transaction (often a host's, left open) has ended."
+    )
 
 
 def is_lock_timeout(error: BaseException) -> bool:

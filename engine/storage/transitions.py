@@ -12,10 +12,13 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import psycopg
+
 from pgbus.engine.codec import storable
 from pgbus.engine.decision import EventEntry
 from pgbus.engine.states import TRANSITIONS, AttemptStatus, Event, Outcome, RunStatus, Verb
 from pgbus.engine.storage.processes import BEAT
+from pgbus.engine.storage.runs import locked_too_long
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -95,14 +98,32 @@ class Idle:
 
 
 @dataclass(frozen=True, slots=True)
+class Taking:
+    """What a worker takes: `queues` is an array literal of physical names, in the order to read.
+
+    A message stays invisible for `visibility` seconds. `beat` adds the process's heartbeat to
+    the same statement (`processes.BEAT`'s parameters).
+    """
+
+    queues: str
+    quantity: int
+    visibility: int
+    beat: dict[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Finalized:
-    """What `finalize` did; `step_id` and `attempt` are the next attempt's."""
+    """What `finalize` did; `step_id` and `attempt` are the next attempt's.
+
+    `taken` is what it was asked to take along; None when it was not asked.
+    """
 
     verdict: str
     status: RunStatus
     step_id: int | None
     attempt: int | None
     due_in: float | None
+    taken: list[Delivery] | Idle | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +159,12 @@ SELECT workflow_id::text, created_at, step_id FROM {schema}.start_runs(
     CAST(:not_before AS timestamptz), CAST(:actor AS text), CAST(:reason AS text))
 """
 
-_TAKE = """
-SELECT * FROM {schema}.take(CAST(:queues AS text[]), CAST(:quantity AS integer), CAST(:visibility AS integer),
+_TAKE_CALL = """
+{schema}.take(CAST(:queues AS text[]), CAST(:quantity AS integer), CAST(:visibility AS integer),
                             CAST(:unguarded AS text[]), CAST(:worker AS text), CAST(:revision AS text))
 """
+
+_TAKE = f"SELECT * FROM {_TAKE_CALL}"
 
 _BEAT_AND_TAKE = f"WITH beat AS ({BEAT}) {_TAKE}"
 
@@ -150,8 +173,8 @@ SELECT * FROM {schema}.claim(CAST(:workflow_id AS uuid), CAST(:queue AS text), C
                              CAST(:read_count AS integer), true, NULL, CAST(:worker AS text), CAST(:revision AS text))
 """
 
-_FINALIZE = """
-SELECT * FROM {schema}.finalize(
+_FINALIZE_CALL = """
+{schema}.finalize(
     CAST(:workflow_id AS uuid), CAST(:step_id AS bigint), CAST(:queue AS text), CAST(:message_id AS bigint),
     CAST(:read_count AS integer), CAST(:target AS text),
     CAST(:attempt_status AS text), CAST(:outcome AS text), CAST(:output AS jsonb),
@@ -160,6 +183,25 @@ SELECT * FROM {schema}.finalize(
     CAST(:wait AS double precision), CAST(:not_before AS timestamptz), CAST(:may_continue AS boolean),
     CAST(:worker AS text), CAST(:revision AS text), CAST(:events AS text[]), CAST(:reasons AS text[]),
     CAST(:details AS jsonb[]))
+"""
+
+_FINALIZE = f"SELECT * FROM {_FINALIZE_CALL}"
+
+#: What ends one run's stretch takes the next message along: one round trip and commit less.
+_FINALIZE_AND_TAKE = f"""
+SELECT f.verdict, f.status, f.step_id, f.attempt, f.due_in, t.*
+  FROM {_FINALIZE_CALL} f LEFT JOIN LATERAL {_TAKE_CALL} t ON true
+"""
+
+#: What this worker has claimed: to be compared with what it knows of.
+_CLAIMS = """
+SELECT 'claimed', s.queue, s.message_id, s.read_count, NULL, w.workflow_id::text, w.workflow_class,
+       w.definition_digest, w.status, w.subject_type, w.subject_id, w.arguments::text,
+       s.step_id, s.step_name, s.attempt
+  FROM {schema}.workflows w JOIN {schema}.workflow_steps s ON s.step_id = w.step_id
+ WHERE w.ended_at IS NULL AND w.status = 'performing' AND s.status = 'in_progress'
+   AND s.worker = CAST(:worker AS text)
+   AND s.started_at > (SELECT started_at FROM {schema}.processes WHERE process_id = CAST(:process_id AS uuid))
 """
 
 #: Sends what the timer has to send; returns how many.
@@ -278,47 +320,57 @@ def start_runs(
     return [(row[0], row[1], row[2]) for row in rows]
 
 
-def take(
-    connection: Connection,
-    worker: Worker,
-    *,
-    queues: str,
-    quantity: int,
-    visibility: int,
-    beat: dict[str, object] | None = None,
-) -> list[Delivery] | Idle:
-    """Up to `quantity` messages that need work, their attempts claimed where that is possible.
-
-    `queues` is an array literal of physical names, in the order to read them; a message
-    stays invisible for `visibility` seconds. `beat` adds the process's heartbeat to the same
-    statement (`processes.BEAT`'s parameters).
-    """
+def take(connection: Connection, worker: Worker, taking: Taking) -> list[Delivery] | Idle:
+    """Messages that need work, their attempts claimed where that is possible at once."""
+    beat = taking.beat
     rows = connection.rows(
         _TAKE if beat is None else _BEAT_AND_TAKE,
-        queues=queues,
-        quantity=quantity,
-        visibility=visibility,
-        unguarded=worker._unguarded_array,  # noqa: SLF001 (the two are one module's)
+        **_take_parameters(worker, taking),
         worker=worker.name,
         revision=worker.revision,
         **(beat or {}),
     )
+    return _taken_from(rows)
+
+
+def _take_parameters(worker: Worker, taking: Taking) -> dict[str, object]:
+    return {
+        "queues": taking.queues,
+        "quantity": taking.quantity,
+        "visibility": taking.visibility,
+        "unguarded": worker._unguarded_array,  # noqa: SLF001 (the two are one module's)
+    }
+
+
+def _taken_from(rows: list[tuple[Any, ...]]) -> list[Delivery] | Idle:
     if len(rows) == 1 and rows[0][0] == "idle":
         return Idle(rows[0][15], rows[0][16])
     return [Delivery(*row[:15]) for row in rows]
 
 
+def claims(connection: Connection, worker: Worker, process_id: str) -> list[Delivery]:
+    """The attempts that this process has claimed and not ended, as deliveries."""
+    rows = connection.rows(_CLAIMS, worker=worker.name, process_id=process_id)
+    return [Delivery(*row) for row in rows]
+
+
 def claim(connection: Connection, worker: Worker, delivery: Delivery) -> Delivery | None:
-    """Claims the attempt a message stands for, waiting for its run's lock; None: nothing to do."""
-    row = connection.row(
-        _CLAIM,
-        workflow_id=delivery.workflow_id,
-        queue=delivery.queue,
-        message_id=delivery.message_id,
-        read_count=delivery.read_count,
-        worker=worker.name,
-        revision=worker.revision,
-    )
+    """Claims the attempt a message stands for, waiting for its run's lock; None: nothing to do.
+
+    Raises `RunLocked` when another transaction keeps the lock.
+    """
+    try:
+        row = connection.row(
+            _CLAIM,
+            workflow_id=delivery.workflow_id,
+            queue=delivery.queue,
+            message_id=delivery.message_id,
+            read_count=delivery.read_count,
+            worker=worker.name,
+            revision=worker.revision,
+        )
+    except psycopg.errors.LockNotAvailable as error:
+        raise locked_too_long(delivery.workflow_id) from error
     if row is None:
         return None
     return Delivery(
@@ -339,16 +391,21 @@ def finalize(
     final: Finalization,
     *,
     may_continue: bool,
+    taking: Taking | None = None,
 ) -> Finalized:
-    """Ends the attempt, moves its run and schedules what comes next, in one statement."""
+    """Ends the attempt, moves its run and schedules what comes next, in one statement.
+
+    With `taking` that statement takes the worker's next messages, too.
+    """
     events = final.events
     if may_continue:
         events = (*events, EventEntry(Event.STEP_STARTED))
     target = RunStatus.PERFORMING if may_continue else final.target
     following = final.next
     error = final.error
-    row = connection.row(
-        _FINALIZE,
+    rows = connection.rows(
+        _FINALIZE_AND_TAKE if taking else _FINALIZE,
+        **(_take_parameters(worker, taking) if taking else {}),
         workflow_id=delivery.workflow_id,
         step_id=delivery.step_id,
         queue=delivery.queue,
@@ -372,9 +429,10 @@ def finalize(
         revision=worker.revision,
         **_event_arrays(events),
     )
-    assert row is not None  # noqa: S101 (the function returns a row or raises)
-    verdict, status, step_id, attempt, due_in = row
-    return Finalized(verdict, RunStatus(status or final.target), step_id, attempt, due_in)
+    verdict, status, step_id, attempt, due_in = rows[0][:5]
+    taken = _taken_from([row[5:] for row in rows if row[5] is not None]) if taking else None
+    status = RunStatus(status or final.target)
+    return Finalized(verdict, status, step_id, attempt, due_in, taken)
 
 
 def send_due(connection: Connection, limit: int) -> int:

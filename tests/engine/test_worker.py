@@ -60,8 +60,9 @@ def test_a_queue_that_appears_while_a_worker_runs_is_served_at_once(bus, stage):
     with running(stage.database, polling_interval=60) as worker:
         worker.says("LISTEN works")
         eventually(lambda: _queues_shown(stage) != [])
-        assert "pgbus_workflows_p0" not in _queues_shown(stage)
-        bus.start(apps.Urgent)
+        assert "pgbus_jobs_p0" not in _queues_shown(stage)
+        with bus.active():
+            apps.noted_job.options(priority=0).enqueue("urgent")
         eventually(lambda: stage.notes == ["urgent"], within=3)
 
 

@@ -78,7 +78,7 @@ def test_a_job_that_a_stopping_worker_has_not_begun_is_anothers_at_once(bus, dri
     worker.stop()
     with stage.database.connection(autocommit=True) as other:
         other.execute("LISTEN pgbus")
-        worker._perform(delivery)
+        worker._performers[0]._perform(delivery)
         assert [woken.payload for woken in other.notifies(timeout=5, stop_after=1)] == [
             "pgbus_jobs"
         ]
@@ -96,7 +96,7 @@ def test_a_step_that_a_stopping_worker_has_not_claimed_is_anothers_at_once(
         [delivery] = driver.take()
         assert delivery.verdict == "locked"
         worker.stop()
-        worker._perform(delivery)
+        worker._performers[0]._perform(delivery)
         host.rollback()
     [again] = driver.take()
     assert (again.verdict, again.workflow_id) == ("claimed", run.workflow_id)
@@ -106,7 +106,7 @@ def test_a_step_that_a_stopping_worker_has_claimed_is_performed(bus, driver, sta
     run = bus.start(apps.Plain)
     [delivery] = driver.take()
     worker.stop()
-    worker._perform(delivery)
+    worker._performers[0]._perform(delivery)
     assert stage.attempts(run) == [("one", 1, "completed"), ("two", 1, "scheduled")]
 
 
@@ -118,7 +118,7 @@ def test_giving_back_what_cannot_be_given_back_ends_no_thread(
     [delivery] = driver.take()
     worker.stop()
     monkeypatch.setattr(messages, "set_visible_in", _refuse)
-    worker._perform(delivery)
+    worker._performers[0]._perform(delivery)
     assert "was not given back" in caplog.text
 
 

@@ -27,9 +27,8 @@ class Driver:
             queues = transitions.array_literal(
                 q for q in sorted(messages.queues(connection)) if not q.endswith("_dlq")
             )
-            return transitions.take(
-                connection, self.worker, queues=queues, quantity=1, visibility=visibility
-            )
+            taking = transitions.Taking(queues, 1, visibility)
+            return transitions.take(connection, self.worker, taking)
 
     def redeliver(self) -> None:
         """Makes every message visible now, as if its visibility timeout were over."""
@@ -38,7 +37,7 @@ class Driver:
                 connection.rows(f'UPDATE pgmq."q_{queue}" SET vt = clock_timestamp()')
 
     def perform(self, delivery: Delivery) -> float | None:
-        return perform(self.services, self.worker, delivery, stopping=lambda: False)
+        return perform(self.services, self.worker, delivery).due_in
 
     def drain(self, limit=1000) -> int:
         """Performs messages until none is visible; returns how many."""

@@ -1,5 +1,6 @@
 -- Claims the attempt that a delivered step message stands for, and says what it found:
---   claimed   the attempt is in progress now, by this message
+--   claimed   the attempt is in progress now, by this message (with p_wait also: it was already, by
+--             this very delivery, whose answer was lost with its connection)
 --   guarded   its class or step is not in p_unguarded: claim it in a transaction that asks the guards
 --   locked    another transaction holds the run (only without p_wait): nothing was looked at
 --   crashed   this very message, read once less, claimed the attempt: its worker died
@@ -63,10 +64,13 @@ BEGIN
         END IF;
     ELSIF s.status = 'in_progress' AND s.message_id = p_message_id AND s.queue = p_queue
           AND r.status IN ('performing', 'paused') THEN
-        IF s.read_count >= p_read_count THEN
+        IF p_wait AND s.read_count = p_read_count AND s.worker = p_worker THEN
+            v_verdict := 'claimed';
+        ELSIF s.read_count >= p_read_count THEN
             RETURN;
+        ELSE
+            v_verdict := 'crashed';
         END IF;
-        v_verdict := 'crashed';
     END IF;
     IF v_verdict = 'gone' THEN
         PERFORM pgmq.delete(p_queue, p_message_id);

@@ -67,6 +67,10 @@ BEGIN
         VALUES (p_workflow_id, 'late_completion_ignored', s.step_name, s.attempt, 'system', r.status, r.status,
                 jsonb_build_object('outcome', p_outcome), v_now);
     END IF;
-    PERFORM pgmq.delete(p_queue, p_message_id);
+    -- A stall found too late: the run has gone on, under this very message.
+    IF n.step_id = p_step_id OR n.message_id IS DISTINCT FROM p_message_id OR n.queue <> p_queue
+       OR n.status NOT IN ('scheduled', 'in_progress') THEN
+        PERFORM pgmq.delete(p_queue, p_message_id);
+    END IF;
     RETURN QUERY SELECT 'late', r.status, NULL::bigint, NULL::integer, NULL::double precision;
 END $$;

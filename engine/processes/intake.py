@@ -1,0 +1,92 @@
+"""What a worker takes: from which queues, and what of it is its to perform."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from pgbus.engine.storage import messages, transitions
+from pgbus.engine.storage.transitions import Idle, Taking
+
+if TYPE_CHECKING:
+    from pgbus.engine.processes.in_flight import InFlight
+    from pgbus.engine.processes.listening import Listening
+    from pgbus.engine.processes.presence import Presence
+    from pgbus.engine.processes.queue_list import QueueList
+    from pgbus.engine.storage.database import Connection
+    from pgbus.engine.storage.transitions import Delivery, Worker
+
+_log = logging.getLogger("pgbus.worker")
+
+#: Seconds between two looks at which queues exist; a notification of a new one comes before.
+_QUEUES_EVERY = 30.0
+
+
+class Intake:
+    """Takes messages for one worker. What it takes is in hand (kept invisible) from then on."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        queues: QueueList,
+        in_flight: InFlight,
+        listening: Listening,
+        presence: Presence,
+        *,
+        visibility: int,
+        polling: float,
+    ) -> None:
+        self.worker = worker
+        self.queues = queues
+        self._in_flight = in_flight
+        self._listening = listening
+        self._presence = presence
+        self._visibility = visibility
+        self._polling = polling
+        self._read_at: float | None = None
+
+    def take(self, connection: Connection, quantity: int) -> list[Delivery] | Idle:
+        """Up to `quantity` deliveries; [] when what was read needed nothing."""
+        self.refresh(connection)
+        beat = self._presence.parameters() if self._presence.due_in() <= 0 else None
+        taking = Taking(self.queues.next_order(), quantity, self._visibility, beat)
+        return self.received(transitions.take(connection, self.worker, taking))
+
+    def taking(self) -> Taking:
+        """What to take for one thread, along with another statement of its own."""
+        return Taking(self.queues.next_order(), 1, self._visibility)
+
+    def received(self, taken: list[Delivery] | Idle) -> list[Delivery] | Idle:
+        """What was taken, in hand now, without what this very worker has in hand already.
+
+        That came again because its heartbeat was late; this worker is not dead.
+        """
+        if isinstance(taken, Idle):
+            return taken
+        new = [delivery for delivery in taken if self._in_flight.hold(delivery)]
+        if len(new) < len(taken):
+            _log.warning("A message came again while it is in hand; its heartbeat was late.")
+        return new
+
+    def refresh(self, connection: Connection) -> None:
+        """Asks which queues exist, now and then; whenever it polls, unless it is notified of new ones."""
+        every = _QUEUES_EVERY if self._listening.works else self._polling
+        if self._read_at is not None and time.monotonic() < self._read_at + every:
+            return
+        # Noted before: a queue that is notified of from now on may not be in the answer.
+        self._read_at = time.monotonic()
+        try:
+            self.queues.update(messages.queues(connection))
+        except BaseException:
+            self.forget_queues()
+            raise
+
+    def notice(self, notified: set[str]) -> None:
+        """Looks for a queue of its own that it has not seen yet among those notified of."""
+        if any(self.queues.may_be_mine(queue) for queue in notified - self.queues.physical):
+            self.forget_queues()
+
+    def forget_queues(self) -> None:
+        """Asks which queues exist before it takes again."""
+        self._read_at = None
