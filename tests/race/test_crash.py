@@ -90,13 +90,9 @@ def test_killed_after_the_last_step_is_committed(bus, stage):
 
 
 def test_killed_between_its_end_and_the_next_take(bus, stage):
-    """The next step has a guard, so that it is not continued: its message is sent, and waits."""
+    """The next step has a guard, so it is not continued: its message is sent, and taken along."""
     run = kill_at(
-        stage,
-        "finalized one 1",
-        lambda: bus.start(apps.ThenGuarded),
-        aimed_at="finalized one 1",
-        redelivered=False,
+        stage, "finalized one 1", lambda: bus.start(apps.ThenGuarded), aimed_at="finalized one 1"
     )
     assert stage.attempts(run) == [("one", 1, "completed"), ("two", 1, "completed")]
     assert stalls(stage, run) == 0
