@@ -7,7 +7,7 @@ STAMP := $(VENV)/.made
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports format typing bench constraints clean
+.PHONY: help demo test check lint types imports format bench constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:.*## /\t/' | expand -t 14
@@ -20,14 +20,14 @@ test: $(STAMP) ## run all tests, on the embedded PostgreSQL and on the installed
 
 check: lint types imports test ## everything CI runs
 
-lint: $(STAMP)
+lint: $(STAMP) ## ruff: style, and the format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(STAMP)
+types: $(STAMP) ## mypy, strict
 	$(BIN)/mypy
 
-imports: $(STAMP)
+imports: $(STAMP) ## the import contract: which layer may use which
 	$(BIN)/lint-imports
 
 format: $(STAMP) ## format the code and mend what can be mended

@@ -163,7 +163,7 @@ class Trail:
         for status, step, count, due, error_class, message in self._connection.execute(_OPEN):
             where = f"  {count} {status} on {step}"
             if status == "ready":
-                now = datetime.now(UTC)
+                now = datetime.now(UTC)  # noqa: TID251 (to show, not to store)
                 print(f"{where}, the first due {_when(max(due, now), since=now)}")
             elif error_class:
                 print(f"{where}, {error_class.rpartition('.')[2]}: {message}")
@@ -182,7 +182,8 @@ class Trail:
         workers = [pid for (pid,) in self._connection.execute(_WORKERS) if psutil.pid_exists(pid)]
         for pid in sorted(self._workers.symmetric_difference(workers)):
             verb = "serves" if pid in workers else "is gone"
-            _print_line(datetime.now(UTC), f"Worker {pid}", verb, _BOLD)
+            now = datetime.now(UTC)  # noqa: TID251 (to show, not to store)
+            _print_line(now, f"Worker {pid}", verb, _BOLD)
         self._workers = set(workers)
         if workers and time.monotonic() > self._hint_at:
             self._hint_at = time.monotonic() + _HINT_EVERY

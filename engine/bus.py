@@ -11,6 +11,7 @@ from pgbus.engine.definition.workflow import Workflow
 from pgbus.engine.errors import SchemaOutdated
 from pgbus.engine.jobs import enqueue
 from pgbus.engine.jobs import registry as jobs
+from pgbus.engine.processes.background import Background
 from pgbus.engine.runner import start
 from pgbus.engine.runner.event_loop import EventLoop
 from pgbus.engine.runner.host import Host
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from pgbus.engine.definition.start import StartOptions
     from pgbus.engine.errors import AlreadyRunning
     from pgbus.engine.jobs.job import EnqueueOptions
-    from pgbus.engine.processes.background import Background
     from pgbus.engine.storage.runs import RunRow
 
 S = TypeVar("S")
@@ -100,8 +100,6 @@ class Pgbus:
 
         For development and small sites: `pgbus start` gives them processes of their own.
         """
-        from pgbus.engine.processes.background import Background  # noqa: PLC0415 (above this layer)
-
         return Background(self)
 
     def close(self) -> None:

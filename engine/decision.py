@@ -1,14 +1,17 @@
-"""What is decided about an attempt, on its way from `decide` to the database."""
+"""What is decided about an attempt, on its way from `decide` to the database and back."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+
+from pgbus.engine.states import Move
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from pgbus.engine.states import AttemptStatus, Event, Move, Outcome, RunStatus
+    from pgbus.engine.states import AttemptStatus, Event, Outcome, RunStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,29 @@ class NextAttempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """What resume applies to a run that was paused while a body ran: how that body's end moves it.
+
+    `reason` goes on the trail then; `wait` is the seconds before a reattempt.
+    """
+
+    move: Move
+    reason: str | None = None
+    wait: float = 0.0
+
+    def encode(self) -> str:
+        """The JSON document that the attempt's row keeps."""
+        told = {"move": self.move, "reason": self.reason, "wait": self.wait}
+        return json.dumps({name: value for name, value in told.items() if value})
+
+    @classmethod
+    def decode(cls, document: str) -> Self:
+        """What `encode` made a document of."""
+        told = json.loads(document)
+        return cls(**told | {"move": Move(told["move"])})
+
+
+@dataclass(frozen=True, slots=True)
 class Finalization:
     """How an attempt ends and its run moves on.
 
@@ -55,5 +81,5 @@ class Finalization:
     output: str | None = None
     error: ErrorEntry | None = None
     reattempted_by: str | None = None
-    held: str | None = None
+    held: Held | None = None
     next: NextAttempt | None = None

@@ -6,10 +6,9 @@ import atexit
 import os
 import sys
 import tempfile
+import time
 import warnings
 from pathlib import Path
-from threading import Event
-from time import monotonic
 from urllib.parse import quote
 
 import psycopg
@@ -50,27 +49,26 @@ class EmbeddedPostgres:
         self._server = _server_of(self._data_dir)
         # The wheel's own lock is one file for all users of the machine.
         self._lock = InterProcessLock(self._data_dir.with_name(f".{self._data_dir.name}.lock"))
-        self._server._lock = self._lock  # noqa: SLF001
+        self._server._lock = self._lock  # noqa: SLF001 (the only way to set it)
 
     def start(self) -> str:
         """The URL of the database, on a server that answers; both are made when missing."""
-        deadline = monotonic() + _PATIENCE
+        deadline = time.monotonic() + _PATIENCE
         while True:
             try:
                 return self._attach()
             except psycopg.OperationalError:
                 # A postmaster that was just killed looks alive for a moment.
-                if monotonic() > deadline:
+                if time.monotonic() > deadline:
                     raise
-                Event().wait(0.05)
+                time.sleep(0.05)  # noqa: TID251 (a start cannot be told to stop)
 
     def stop(self) -> None:
         """Lets go of the server, and stops it when no other process holds it."""
         with self._lock:
             self._forget_dead_holders()
         self._server.cleanup()
-        # At exit it would make the lock's folder again.
-        atexit.unregister(self._server._cleanup)  # noqa: SLF001
+        atexit.unregister(self._server._cleanup)  # noqa: SLF001 (it would make the lock's folder again)
 
     def _attach(self) -> str:
         with self._lock:
@@ -83,7 +81,7 @@ class EmbeddedPostgres:
 
     def _forget_dead_holders(self) -> None:
         holders = self._server.global_process_id_list
-        for pid in holders._get():  # noqa: SLF001  the only way to read it
+        for pid in holders._get():  # noqa: SLF001 (the only way to read it)
             if not psutil.pid_exists(pid):
                 holders.get_and_remove(pid)
 

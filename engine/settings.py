@@ -16,6 +16,7 @@ from sqlalchemy.exc import ArgumentError
 
 from pgbus.engine.errors import DefinitionError, InvalidSetting
 from pgbus.engine.queues import check_queue_name
+from pgbus.engine.states import StallAction
 
 _VARIABLE = "PGBUS_"
 _RESERVED = re.compile(r"PGBUS_(APP|REVISION|MCP_.*|TEST_.*)")
@@ -143,6 +144,10 @@ def _choice(*choices: str) -> Callable[[object], str]:
     return parse
 
 
+def _stall_action(value: object) -> StallAction:
+    return StallAction(_choice(*StallAction)(value))
+
+
 def _zone(value: object) -> str:
     try:
         return ZoneInfo(value).key  # type: ignore[arg-type] # whatever it is, it is refused
@@ -172,7 +177,7 @@ _PARSERS: dict[str, Callable[[object], object]] = {
     "queue_prefix": _queue_prefix,
     "workflow_queue": _queue,
     "workflow_stall_threshold": _duration(_INSTANT),
-    "workflow_stall_action": _choice("pause", "reattempt", "cancel"),
+    "workflow_stall_action": _stall_action,
     "workflow_max_payload_size": _integer(1, _MAX_JSONB),
     "workflow_error_backtrace_lines": _integer(0, 10_000),
     "workers": _integer(1, 1_000),
@@ -206,7 +211,7 @@ class Settings:
     queue_prefix: str = "pgbus"
     workflow_queue: str = "workflows"
     workflow_stall_threshold: timedelta = timedelta(hours=1)
-    workflow_stall_action: Literal["pause", "reattempt", "cancel"] = "pause"
+    workflow_stall_action: StallAction = StallAction.PAUSE
     workflow_max_payload_size: int = 131_072
     workflow_error_backtrace_lines: int = 20
     workers: int = 1

@@ -1,7 +1,8 @@
 """The states of runs and attempts, and the one table of moves between them.
 
-The runner, `Run.available_actions`, the CLI and the guide read this table; the
-database functions `claim` and `transition` are handed its `from` and `to`.
+`Run.available_actions`, the CLI and the guide read this table. What the verbs write, and
+how an attempt's end moves its run, is checked against it (`check_transition`); the database
+functions `start_run` and `claim` make one move each.
 """
 
 from __future__ import annotations
@@ -63,6 +64,21 @@ class Event(StrEnum):
     RERUN = "rerun"
     STALL_DETECTED = "stall_detected"
     LATE_COMPLETION_IGNORED = "late_completion_ignored"
+
+
+class StallAction(StrEnum):
+    """What becomes of a run whose worker died or hung in a step."""
+
+    PAUSE = "pause"
+    REATTEMPT = "reattempt"
+    CANCEL = "cancel"
+
+
+class Detection(StrEnum):
+    """How it was noticed that a worker died or hung."""
+
+    REDELIVERY = "redelivery"
+    SWEEP = "sweep"
 
 
 ONGOING = frozenset({RunStatus.READY, RunStatus.PERFORMING, RunStatus.WAITING, RunStatus.PAUSED})
@@ -136,6 +152,13 @@ TRANSITIONS: dict[Verb | Move, Transition] = {
 NEEDS_CLASS = frozenset({Verb.RESUME, Verb.RESUME_AT, Verb.SKIP, Verb.RERUN})
 
 _SKIPPABLE = frozenset({AttemptStatus.FAILED, AttemptStatus.SCHEDULED, AttemptStatus.WAITING})
+
+
+def check_transition(move: Verb | Move, source: RunStatus, target: RunStatus) -> None:
+    """Raises `RuntimeError` for a move that the table does not know: a mistake of pgbus's own."""
+    known = TRANSITIONS[move]
+    if source not in known.sources or target not in known.targets:
+        raise RuntimeError(f"A bug in pgbus: {move} would move a run from {source} to {target}.")
 
 
 def allows(verb: Verb, run: RunStatus, attempt: AttemptStatus) -> bool:

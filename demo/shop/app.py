@@ -9,7 +9,7 @@ from flask import Flask
 from sqlalchemy import create_engine
 
 # Their classes and jobs are known to every process that loads the application.
-from demo.shop import receipts, workflows  # noqa: F401
+from demo.shop import receipts, workflows  # noqa: F401 (declares the workflows and the job)
 from demo.shop.gateway import Gateway
 from demo.shop.models import Session, install
 from demo.shop.views import shop

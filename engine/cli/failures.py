@@ -8,7 +8,7 @@ import click
 
 from pgbus.engine.cli.tables import printable
 from pgbus.engine.errors import InvalidSetting, PgbusError
-from pgbus.engine.storage.database import is_passing
+from pgbus.engine.storage.database import cause_of, is_passing
 
 
 class Failure(click.ClickException):
@@ -50,5 +50,4 @@ class Commands(click.Group):
         except Exception as error:
             if not is_passing(error):
                 raise
-            cause = getattr(error, "orig", None) or error
-            raise DatabaseAway(f"PostgreSQL does not answer: {cause}") from error
+            raise DatabaseAway(f"PostgreSQL does not answer: {cause_of(error)}") from error

@@ -35,11 +35,6 @@ class Definition:
         """Return the step of this name, a gravestone too; `StepNotDefined` when there is none."""
         return self.steps[self._place(name)]
 
-    def first_step(self) -> Step:
-        """Return the step a run begins with, a gravestone too; an abstract class has none."""
-        self.check_startable()
-        return self.steps[0]
-
     def step_after(self, name: str) -> Step | None:
         """Return the next step in order, `None` after the last.
 

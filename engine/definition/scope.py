@@ -57,3 +57,6 @@ class StepContext:
 
 #: Set by the runner around each attempt.
 step_context: ContextVar[StepContext | None] = ContextVar("pgbus_step", default=None)
+
+#: The run whose lock a guard of this context is asked under; its verbs would wait for themselves.
+guarded_run: ContextVar[str | None] = ContextVar("pgbus_guarded_run", default=None)

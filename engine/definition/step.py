@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from functools import partial
 from types import FunctionType
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
@@ -28,14 +27,7 @@ from pgbus.engine.definition.options import (
 )
 from pgbus.engine.definition.policy import Handler, Policy, step_policies
 from pgbus.engine.queues import DEFAULT_PRIORITY
-
-
-class StallAction(StrEnum):
-    """What becomes of a run whose worker died or hung in a step."""
-
-    PAUSE = "pause"
-    REATTEMPT = "reattempt"
-    CANCEL = "cancel"
+from pgbus.engine.states import StallAction
 
 
 class JobOptions(TypedDict, total=False):

@@ -26,18 +26,16 @@ from pgbus.engine.jobs import envelope, registry
 from pgbus.engine.jobs.delivery import JobDelivery, running_delivery
 from pgbus.engine.observe import emission
 from pgbus.engine.queues import dead_letter_name, parse_physical_name
-from pgbus.engine.runner.error_record import record_error
 from pgbus.engine.storage import jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pgbus.engine.decision import ErrorEntry
     from pgbus.engine.jobs.job import Job
     from pgbus.engine.runner.host import PhaseSession
     from pgbus.engine.runner.services import Services
+    from pgbus.engine.storage.claims import Delivery
     from pgbus.engine.storage.database import Connection
-    from pgbus.engine.storage.transitions import Delivery
 
 _FIRST_WAIT = 5
 _LONGEST_WAIT = 300
@@ -153,8 +151,6 @@ def _call(services: Services, delivery: Delivery, job: Job[..., Any], body: str)
         if inspect.iscoroutine(returned):
             services.event_loop.run(returned)
         session.commit()
-        return
-    raise RuntimeError(f"around= swallowed what {job.name} raised; let errors pass through it.")
 
 
 @contextmanager
@@ -191,20 +187,16 @@ def _settle(
             jobs.complete(connection, delivery)
             return emission.JobCompleted(job, queue, message_id, seconds)
         case Failed(job, error, wait):
-            recorded = _recorded(services, error)
+            recorded = services.recorded(error)
             if jobs.retry(connection, delivery, job, recorded, wait=wait):
                 return emission.JobFailed(job, queue, message_id, read_count, recorded.error_class)
         case Dead(maybe_job, error):
-            recorded = _recorded(services, error)
+            recorded = services.recorded(error)
             if jobs.dead_letter(connection, delivery, recorded, _dead_letters(services, queue)):
                 return emission.JobDeadLettered(
                     maybe_job, queue, message_id, read_count, recorded.error_class
                 )
     return None
-
-
-def _recorded(services: Services, error: BaseException) -> ErrorEntry:
-    return record_error(error, backtrace_lines=services.settings.workflow_error_backtrace_lines)
 
 
 def _dead_letters(services: Services, queue: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pgbus.engine.storage.transitions import Delivery
+    from pgbus.engine.storage.claims import Delivery
 
 
 class Crew:

@@ -7,10 +7,10 @@ import threading
 from typing import TYPE_CHECKING
 
 from pgbus.engine.errors import SchemaOutdated
-from pgbus.engine.processes.ending import stop_on_signals, stop_with_supervisor
+from pgbus.engine.processes.ending import run_until_told
 from pgbus.engine.processes.presence import Presence
 from pgbus.engine.processes.readiness import wait_until_ready
-from pgbus.engine.storage import processes, transitions
+from pgbus.engine.storage import messages, processes
 from pgbus.engine.storage.database import is_passing
 
 if TYPE_CHECKING:
@@ -41,19 +41,19 @@ class Dispatcher:
             return
         while not self._stopping.is_set():
             try:
-                database.persistently(self._tick, give_up=self._stopping.is_set)
+                database.persistently(self._tick, stop=self._stopping)
             except Exception as error:  # noqa: BLE001 (a failed task is tried again; it must not end the process)
                 if not (self._stopping.is_set() and is_passing(error)):
                     _log.exception("The dispatcher failed; it tries again.")
             self._stopping.wait(_TICK)
-        self._leave()
+        self._presence.leave_if_possible(database)
 
     def _ready(self) -> bool:
         """Idles until the database is migrated, which is said once; False when told to stop before."""
         said = False
         while not self._stopping.is_set():
             try:
-                return wait_until_ready(self._bus, give_up=self._stopping.is_set)
+                return wait_until_ready(self._bus, stop=self._stopping)
             except SchemaOutdated as error:
                 if not said:
                     _log.warning("%s The dispatcher idles until then.", error)
@@ -66,19 +66,12 @@ class Dispatcher:
         self._stopping.set()
 
     def _tick(self, connection: Connection) -> None:
-        while transitions.send_due(connection, _SEND_DUE_LIMIT) == _SEND_DUE_LIMIT:
+        while messages.send_due(connection, _SEND_DUE_LIMIT) == _SEND_DUE_LIMIT:
             pass
         if self._presence.due_in() <= 0:
             self._presence.beat_when_due(connection)
             for process in processes.reap(connection):
                 _log.warning("%s stopped beating and was reaped.", process)
-
-    def _leave(self) -> None:
-        try:
-            with self._bus.services.database.autocommit() as connection:
-                self._presence.leave(connection)
-        except Exception:  # noqa: BLE001 (it ends all the same; the row is reaped)
-            _log.exception("The dispatcher's row stays until it is reaped.")
 
 
 def run_dispatcher(bus: Pgbus, *, supervisor: int | None = None) -> int:
@@ -86,9 +79,4 @@ def run_dispatcher(bus: Pgbus, *, supervisor: int | None = None) -> int:
 
     `supervisor` is the pid of the parent, without which it stops too.
     """
-    dispatcher = Dispatcher(bus)
-    stop_on_signals(dispatcher.stop)
-    if supervisor is not None:
-        stop_with_supervisor(dispatcher.stop, supervisor)
-    dispatcher.run()
-    return 0
+    return run_until_told(Dispatcher(bus), supervisor)

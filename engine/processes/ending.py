@@ -6,12 +6,25 @@ import os
 import queue
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pgbus.engine.processes.dispatcher import Dispatcher
+    from pgbus.engine.processes.worker import Worker
+
 _LOOK_EVERY = 1.0
+
+
+def run_until_told(process: Worker | Dispatcher, supervisor: int | None) -> int:
+    """Runs the process until a signal, or the death of the supervisor with this pid, ends it."""
+    stop_on_signals(process.stop)
+    if supervisor is not None:
+        _stop_with_supervisor(process.stop, supervisor)
+    process.run()
+    return 0
 
 
 def stop_on_signals(
@@ -41,13 +54,12 @@ def stop_on_signals(
     signal.signal(signal.SIGINT, handle)
 
 
-def stop_with_supervisor(stop: Callable[[], None], supervisor: int) -> None:
+def _stop_with_supervisor(stop: Callable[[], None], supervisor: int) -> None:
     """Calls `stop` when the process with this pid, the parent, is gone (killed, it cannot say so)."""
 
     def watch() -> None:
-        tick = threading.Event()
         while os.getppid() == supervisor:
-            tick.wait(_LOOK_EVERY)
+            time.sleep(_LOOK_EVERY)  # noqa: TID251 (a daemon thread: the process's end is its stop)
         stop()
 
     threading.Thread(target=watch, name="pgbus-supervised", daemon=True).start()

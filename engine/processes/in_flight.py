@@ -6,15 +6,14 @@ import logging
 import threading
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pgbus.engine.storage import messages
 
 if TYPE_CHECKING:
     from pgbus.engine.settings import Settings
+    from pgbus.engine.storage.claims import Delivery
     from pgbus.engine.storage.database import Connection, Database
-    from pgbus.engine.storage.transitions import Delivery
 
 _log = logging.getLogger("pgbus.worker")
 
@@ -24,7 +23,7 @@ class Running:
     """One message being worked on: a run's step or a job."""
 
     what: str
-    since: datetime
+    began: float
 
 
 class InFlight:
@@ -42,7 +41,7 @@ class InFlight:
         what = (
             f"{delivery.workflow_class} {delivery.workflow_id}" if delivery.workflow_id else "job"
         )
-        running = Running(what, datetime.now(UTC))
+        running = Running(what, time.monotonic())
         with self._lock:
             return self._running.setdefault(_key(delivery), running) is running
 
@@ -61,10 +60,11 @@ class InFlight:
         return queues
 
     def running(self) -> list[dict[str, Any]]:
-        """What is in hand, since when, for people."""
+        """What is in hand, and for how long, for people."""
+        now = time.monotonic()
         with self._lock:
             return [
-                {"what": running.what, "since": running.since.isoformat(), "queue": queue}
+                {"what": running.what, "seconds": round(now - running.began, 1), "queue": queue}
                 for (queue, _), running in self._running.items()
             ]
 
@@ -119,6 +119,6 @@ class Heartbeat:
             messages.keep_invisible(connection, queue, message_ids, round(self._visibility))
 
         try:
-            self._database.persistently(keep, give_up=self._stopped.is_set)
+            self._database.persistently(keep, stop=self._stopped)
         except Exception:  # noqa: BLE001 (a heartbeat that ends would lose every message in hand)
             _log.exception("The heartbeat of %s failed; it is tried again.", queue)

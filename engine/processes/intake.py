@@ -6,16 +6,16 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from pgbus.engine.storage import messages, transitions
-from pgbus.engine.storage.transitions import Idle, Taking
+from pgbus.engine.storage import claims, messages
+from pgbus.engine.storage.claims import Idle, Taking
 
 if TYPE_CHECKING:
     from pgbus.engine.processes.in_flight import InFlight
     from pgbus.engine.processes.listening import Listening
     from pgbus.engine.processes.presence import Presence
     from pgbus.engine.processes.queue_list import QueueList
+    from pgbus.engine.storage.claims import Delivery, Worker
     from pgbus.engine.storage.database import Connection
-    from pgbus.engine.storage.transitions import Delivery, Worker
 
 _log = logging.getLogger("pgbus.worker")
 
@@ -51,7 +51,7 @@ class Intake:
         self.refresh(connection)
         beat = self._presence.parameters() if self._presence.due_in() <= 0 else None
         taking = Taking(self.queues.next_order(), quantity, self._visibility, beat)
-        return self.received(transitions.take(connection, self.worker, taking))
+        return self.received(claims.take(connection, self.worker, taking))
 
     def taking(self) -> Taking:
         """What to take for one thread, along with another statement of its own."""
@@ -60,13 +60,13 @@ class Intake:
     def received(self, taken: list[Delivery] | Idle) -> list[Delivery] | Idle:
         """What was taken, in hand now, without what this very worker has in hand already.
 
-        That came again because its heartbeat was late; this worker is not dead.
+        That came again because its heartbeat was late, or is off; this worker is not dead.
         """
         if isinstance(taken, Idle):
             return taken
         new = [delivery for delivery in taken if self._in_flight.hold(delivery)]
         if len(new) < len(taken):
-            _log.warning("A message came again while it is in hand; its heartbeat was late.")
+            _log.warning("A message came again while it is in hand: no heartbeat came in time.")
         return new
 
     def refresh(self, connection: Connection) -> None:

@@ -8,18 +8,18 @@ no thread has in hand.
 from __future__ import annotations
 
 import logging
-import threading
+import time
 from typing import TYPE_CHECKING
 
-from pgbus.engine.storage import transitions
+from pgbus.engine.storage import claims
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pgbus.engine.processes.in_flight import InFlight
     from pgbus.engine.processes.performer import Performer
+    from pgbus.engine.storage.claims import Delivery, Worker
     from pgbus.engine.storage.database import Connection
-    from pgbus.engine.storage.transitions import Delivery, Worker
 
 _log = logging.getLogger("pgbus.worker")
 
@@ -72,15 +72,14 @@ class LostClaims:
         return lost
 
     def _unknown(self, connection: Connection) -> list[Delivery]:
-        claims = transitions.claims(connection, self._worker, self._process_id)
-        return [claim for claim in claims if claim not in self._in_flight]
+        claimed = claims.of_process(connection, self._worker, self._process_id)
+        return [claim for claim in claimed if claim not in self._in_flight]
 
     def _answers_came(self) -> bool:
         awaited = [(performer, performer.awaited) for performer in self._performers]
-        tick = threading.Event()
         for _ in range(round(_PATIENCE / _LOOK_EVERY)):
             awaited = [(p, n) for p, n in awaited if n % 2 == 1 and p.awaited == n]
             if not awaited:
                 return True
-            tick.wait(_LOOK_EVERY)
+            time.sleep(_LOOK_EVERY)  # noqa: TID251 (the answers are awaited also by a worker that stops)
         return False

@@ -10,16 +10,16 @@ from pgbus.engine.errors import RunLocked
 from pgbus.engine.jobs import execute as jobs
 from pgbus.engine.runner.perform import perform
 from pgbus.engine.storage import messages
+from pgbus.engine.storage.claims import ClaimVerdict, Idle
 from pgbus.engine.storage.database import is_passing
-from pgbus.engine.storage.transitions import Idle
 
 if TYPE_CHECKING:
     from pgbus.engine.processes.crew import Crew
     from pgbus.engine.processes.in_flight import InFlight
     from pgbus.engine.processes.intake import Intake
     from pgbus.engine.runner.services import Services
+    from pgbus.engine.storage.claims import Delivery, Taking
     from pgbus.engine.storage.database import Connection
-    from pgbus.engine.storage.transitions import Delivery, Taking
 
 _log = logging.getLogger("pgbus.worker")
 
@@ -80,7 +80,7 @@ class Performer:
     def _perform(self, delivery: Delivery) -> list[Delivery] | Idle | None:
         """Works on one message, whatever that raises; returns what was taken at its end."""
         try:
-            if self._crew.stopping.is_set() and delivery.verdict != "claimed":
+            if self._crew.stopping.is_set() and delivery.verdict is not ClaimVerdict.CLAIMED:
                 self._give_back(delivery, seconds=0)
                 return None
             return self._work_on(delivery)
@@ -91,7 +91,7 @@ class Performer:
             _log.exception(
                 "Message %d of %s was not finished.", delivery.message_id, delivery.queue
             )
-            if delivery.verdict != "claimed" and (
+            if delivery.verdict is not ClaimVerdict.CLAIMED and (
                 isinstance(error, RunLocked) or is_passing(error)
             ):
                 self._give_back(delivery, seconds=1)
@@ -101,7 +101,10 @@ class Performer:
         return None
 
     def _work_on(self, delivery: Delivery) -> list[Delivery] | Idle | None:
-        if delivery.verdict == "job":
+        if delivery.verdict == "crashed" and not self._services.settings.visibility_heartbeat:
+            # Without heartbeats a message comes again whether its worker died or is at it still.
+            return None
+        if delivery.verdict is ClaimVerdict.JOB:
             jobs.execute(self._services, delivery)
             return None
         performed = perform(
@@ -140,7 +143,7 @@ class Performer:
             messages.notify(connection, database.schema, delivery.queue)
 
         try:
-            database.persistently(give_back, give_up=self._crew.stopping.is_set)
+            database.persistently(give_back, stop=self._crew.stopping)
         except Exception:  # noqa: BLE001 (it comes again by itself, a visibility timeout later)
             _log.exception(
                 "Message %d of %s was not given back.", delivery.message_id, delivery.queue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import time
@@ -14,7 +15,9 @@ from pgbus.engine.storage import processes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pgbus.engine.storage.database import Connection
+    from pgbus.engine.storage.database import Connection, Database
+
+_log = logging.getLogger("pgbus.processes")
 
 #: Seconds between two beats.
 BEAT_EVERY = 5.0
@@ -59,6 +62,10 @@ class Presence:
         if self.due_in() <= 0:
             processes.beat(connection, **self.parameters())
 
-    def leave(self, connection: Connection) -> None:
-        """Takes the row away: the process ends in order."""
-        processes.leave(connection, self.process_id)
+    def leave_if_possible(self, database: Database) -> None:
+        """Takes the row away: the process ends in order. Where that fails, the row is reaped."""
+        try:
+            with database.autocommit() as connection:
+                processes.leave(connection, self.process_id)
+        except Exception as error:  # noqa: BLE001 (it ends all the same)
+            _log.warning("The row of the %s stays until it is reaped: %s", self.kind, error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pgbus.engine.queues import PRIORITIES, parse_physical_name, physical_name
-from pgbus.engine.storage.transitions import array_literal
+from pgbus.engine.storage.database import array_literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

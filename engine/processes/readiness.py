@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 from pgbus.engine.storage.database import is_passing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    import threading
+    from collections.abc import Iterable
 
     from pgbus.engine.bus import Pgbus
 
 
-def wait_until_ready(
-    bus: Pgbus, *, give_up: Callable[[], bool], queues: Iterable[str] = ()
-) -> bool:
-    """True once the database answers and the queues exist; False when told to give up before.
+def wait_until_ready(bus: Pgbus, *, stop: threading.Event, queues: Iterable[str] = ()) -> bool:
+    """True once the database answers and the queues exist; False when `stop` was set before.
 
     Raises `SchemaOutdated` when it answers and is not migrated.
     """
@@ -25,9 +24,9 @@ def wait_until_ready(
         bus.ensure_queues(queues)
 
     try:
-        bus.services.database.persistently(make_ready, give_up=give_up)
+        bus.services.database.persistently(make_ready, stop=stop)
     except Exception as error:
-        if give_up() and is_passing(error):
+        if stop.is_set() and is_passing(error):
             return False
         raise
     return True

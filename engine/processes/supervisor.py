@@ -54,7 +54,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Supervises until `stop`; then ends the children in order."""
-        wait_until_ready(self._bus, give_up=self._stopping.is_set)
+        wait_until_ready(self._bus, stop=self._stopping)
         try:
             while not self._stopping.is_set():
                 for child in self._children:
@@ -116,7 +116,7 @@ class Supervisor:
                 _log.warning("Process %d does not end; it is killed.", process.pid)
                 process.kill()
                 process.wait()
-        self._leave()
+        self._presence.leave_if_possible(self._bus.services.database)
 
     def _beat(self) -> None:
         if self._presence.due_in() > 0:
@@ -126,13 +126,6 @@ class Supervisor:
                 self._presence.beat_when_due(connection)
         except Exception as error:  # noqa: BLE001 (children are looked after whatever the database does)
             _log.debug("The supervisor's heartbeat failed: %s", error)
-
-    def _leave(self) -> None:
-        try:
-            with self._bus.services.database.autocommit() as connection:
-                self._presence.leave(connection)
-        except Exception as error:  # noqa: BLE001 (it ends all the same; the row is reaped)
-            _log.debug("The supervisor's row stays until it is reaped: %s", error)
 
     def _details(self) -> dict[str, object]:
         return {

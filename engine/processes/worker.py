@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgbus.engine.definition import registry
 from pgbus.engine.processes.crew import Crew
-from pgbus.engine.processes.ending import stop_on_signals, stop_with_supervisor
+from pgbus.engine.processes.ending import run_until_told
 from pgbus.engine.processes.in_flight import Heartbeat, InFlight
 from pgbus.engine.processes.intake import Intake
 from pgbus.engine.processes.listening import Listening
@@ -23,9 +23,9 @@ from pgbus.engine.processes.performer import Performer, start
 from pgbus.engine.processes.presence import BEAT_EVERY, Presence
 from pgbus.engine.processes.queue_list import QueueList
 from pgbus.engine.processes.readiness import wait_until_ready
-from pgbus.engine.storage import transitions
+from pgbus.engine.storage import claims, messages
+from pgbus.engine.storage.claims import Idle
 from pgbus.engine.storage.database import is_passing
-from pgbus.engine.storage.transitions import Idle
 
 if TYPE_CHECKING:
     import threading
@@ -57,7 +57,7 @@ class Worker:
         self._presence = Presence("worker", settings.app_revision, self._details)
         self._crew = Crew(settings.threads, self._listening.wake)
         self._intake = Intake(
-            transitions.Worker(self._presence.name, settings.app_revision, _unguarded()),
+            claims.Worker(self._presence.name, settings.app_revision, _unguarded()),
             QueueList(settings, settings.queues or bus.known_queues()),
             self._in_flight,
             self._listening,
@@ -79,7 +79,7 @@ class Worker:
         steps = map(self._bus.services.queue_of, _declared_steps())
         queues = {*self._intake.queues.wanted(), *steps}
         try:
-            if wait_until_ready(self._bus, give_up=self._crew.stopping.is_set, queues=queues):
+            if wait_until_ready(self._bus, stop=self._crew.stopping, queues=queues):
                 self._serve()
         finally:
             self._listening.close()
@@ -92,9 +92,7 @@ class Worker:
     def _serve(self) -> None:
         settings = self._bus.settings
         # Known before its first claim: what was claimed under its name earlier is not its own.
-        self._database.persistently(
-            self._presence.beat_when_due, give_up=self._crew.stopping.is_set
-        )
+        self._database.persistently(self._presence.beat_when_due, stop=self._crew.stopping)
         heartbeat = Heartbeat(settings, self._database, self._in_flight)
         threads = start(self._performers)
         if settings.visibility_heartbeat:
@@ -115,11 +113,11 @@ class Worker:
         Waits out an outage. What else goes wrong (a queue was dropped, say) must not end the
         thread that all others wait for.
         """
-        stopping = self._crew.stopping.is_set
+        stopping = self._crew.stopping
         try:
-            wait = self._database.persistently(self._take_for_the_idle, give_up=stopping)
+            wait = self._database.persistently(self._take_for_the_idle, stop=stopping)
         except Exception as error:  # noqa: BLE001 (see above)
-            if stopping() and is_passing(error):
+            if stopping.is_set() and is_passing(error):
                 return
             _log.exception("Taking messages failed; it is tried again.")
             self._intake.forget_queues()
@@ -150,7 +148,7 @@ class Worker:
             due.append(idle.next_send - _SEND_AHEAD)
             if due[-1] <= 0:
                 # What another transaction has locked is not sent, and not to be waited for.
-                sent = transitions.send_due(connection, _SEND_DUE_LIMIT)
+                sent = messages.send_due(connection, _SEND_DUE_LIMIT)
                 due[-1] = 0.0 if sent else self._polling
         if idle.next_visible is not None:
             due.append(idle.next_visible)
@@ -169,11 +167,7 @@ class Worker:
         left = self._in_flight.running()
         if left:
             _log.warning("Stopped with work in hand, left to redelivery: %s", left)
-        try:
-            with self._database.autocommit() as connection:
-                self._presence.leave(connection)
-        except Exception:  # noqa: BLE001 (it ends all the same)
-            _log.exception("The worker's row stays until it is reaped.")
+        self._presence.leave_if_possible(self._database)
         _log.info("Worker %s stopped.", self._presence.name)
 
     def _details(self) -> dict[str, Any]:
@@ -190,12 +184,7 @@ def run_worker(bus: Pgbus, *, supervisor: int | None = None) -> int:
 
     `supervisor` is the pid of the parent, without which it stops too.
     """
-    worker = Worker(bus)
-    stop_on_signals(worker.stop)
-    if supervisor is not None:
-        stop_with_supervisor(worker.stop, supervisor)
-    worker.run()
-    return 0
+    return run_until_told(Worker(bus), supervisor)
 
 
 def _declared_steps() -> Iterator[Step]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pgbus.engine.definition.step import Step
     from pgbus.engine.runner.host import PhaseSession
     from pgbus.engine.runner.services import Services
-    from pgbus.engine.storage.transitions import Delivery
+    from pgbus.engine.storage.claims import Delivery
 
 #: The results after which what the body wrote is committed.
 COMMITTING = frozenset({Outcome.COMPLETED, Outcome.PAUSED, Outcome.FINISHED})

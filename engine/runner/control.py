@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pgbus.engine.decision import EventEntry, NextAttempt
+from pgbus.engine.decision import EventEntry, Held, NextAttempt
 from pgbus.engine.definition import registry
+from pgbus.engine.definition.scope import guarded_run
 from pgbus.engine.errors import InvalidTransition, NotPaused, StepNotDefined
 from pgbus.engine.observe import emission
 from pgbus.engine.runner.decide import next_live_step, scheduled
-from pgbus.engine.runner.prepare import guarded_run
 from pgbus.engine.states import (
     NEEDS_CLASS,
     OPEN,
@@ -30,7 +30,7 @@ from pgbus.engine.states import (
     Verb,
     allows,
 )
-from pgbus.engine.storage import runs, transitions
+from pgbus.engine.storage import reattempts, runs, trail, transitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from pgbus.engine.storage.database import Connection
     from pgbus.engine.storage.runs import AttemptRow, RunRow
 
-_NOW = datetime(1970, 1, 1, tzinfo=UTC)  # any past moment: a verb's time is never before now
+#: A moment that has passed means now.
+_LONG_PAST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class LockedRun:
     ) -> None:
         """Writes an event by the verb's actor, about the newest attempt unless `step` says other."""
         step_name, attempt = step or (self.attempt.step_name, self.attempt.attempt)
-        transitions.record(
+        trail.record(
             self.connection,
             self.run.workflow_id,
             EventEntry(event, reason, details),
@@ -125,7 +126,7 @@ def cancel(services: Services, workflow_id: str, request: Request) -> RunRow:
 def run_now(services: Services, workflow_id: str, request: Request) -> RunRow:
     """Sends the scheduled attempt at once."""
     with locked(services, workflow_id, Verb.RUN_NOW, request) as it:
-        return _send_again(it, _NOW, Event.RUN_NOW)
+        return _send_again(it, _LONG_PAST, Event.RUN_NOW)
 
 
 def reschedule(services: Services, workflow_id: str, at: datetime, request: Request) -> RunRow:
@@ -152,6 +153,7 @@ def resume_at(services: Services, workflow_id: str, step_name: str, request: Req
         step = definition.step(step_name)
         if step.removed:
             raise StepNotDefined(f"{definition.name} has removed its step {step_name!r}.")
+        reattempts.restart(it.connection, it.attempt)
         _close(it)
         following = NextAttempt(step_name, services.queue_of(step))
         _schedule(it, following, Event.RESUMED, details={"step": step_name})
@@ -161,22 +163,24 @@ def resume_at(services: Services, workflow_id: str, step_name: str, request: Req
 def resume(services: Services, workflow_id: str, request: Request) -> RunRow:
     """Goes on: with what a body's end held back, else from the newest attempt."""
     with locked(services, workflow_id, Verb.RESUME, request) as it:
-        _resume(services, it, definition_of(services, it))
+        definition = definition_of(services, it)
+        reattempts.restart(it.connection, it.attempt)
+        _resume(services, it, definition)
         return _after(it)
 
 
 def _resume(services: Services, it: LockedRun, definition: Definition) -> None:
     attempt = it.attempt
-    held = attempt.held or {}
+    held = attempt.held
     transitions.release_held(it.connection, attempt)
-    match held.get("move"), attempt.status:
-        case Move.FINISH, _:
-            _end(it, RunStatus.FINISHED, Event.FINISHED, Event.RESUMED, held.get("reason"))
-        case Move.STEP_CANCEL, _:
-            _end(it, RunStatus.CANCELLED, Event.CANCELLED, Event.RESUMED, held.get("reason"))
-        case Move.REATTEMPT, _:
-            _again(services, it, definition, wait=held.get("wait", 0.0))
-        case Move.ADVANCE, _:
+    match held, attempt.status:
+        case Held(Move.FINISH, reason), _:
+            _end(it, RunStatus.FINISHED, Event.FINISHED, Event.RESUMED, reason)
+        case Held(Move.STEP_CANCEL, reason), _:
+            _end(it, RunStatus.CANCELLED, Event.CANCELLED, Event.RESUMED, reason)
+        case Held(Move.REATTEMPT, wait=wait), _:
+            _again(services, it, definition, wait=wait)
+        case Held(Move.ADVANCE), _:
             _next_step(services, it, definition, Event.RESUMED)
         case _, AttemptStatus.COMPLETED | AttemptStatus.SKIPPED:
             _next_step(services, it, definition, Event.RESUMED)
@@ -289,7 +293,7 @@ def _schedule(
     details: dict[str, Any] | None = None,
 ) -> None:
     """Schedules an attempt; `event` is the verb's own, with the reason."""
-    step_id, attempt, _ = transitions.schedule(it.connection, it.run.workflow_id, following)
+    step_id, attempt = transitions.schedule(it.connection, it.run.workflow_id, following)
     it.move(RunStatus.READY, current_step=following.step_name, step_id=step_id)
     it.record(event, it.run.status, RunStatus.READY, reason=it.request.reason, details=details)
     it.record(

@@ -7,16 +7,23 @@ into the `Finalization` that is applied under the run's lock.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pgbus.engine.codec import storable
-from pgbus.engine.decision import ErrorEntry, EventEntry, Finalization, NextAttempt
+from pgbus.engine.decision import ErrorEntry, EventEntry, Finalization, Held, NextAttempt
 from pgbus.engine.definition.policy import PolicyAction
-from pgbus.engine.states import AttemptStatus, Event, Move, Outcome, RunStatus
+from pgbus.engine.states import (
+    AttemptStatus,
+    Detection,
+    Event,
+    Move,
+    Outcome,
+    RunStatus,
+    StallAction,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,20 +93,19 @@ def _given_up(policy: Policy, reattempted: int) -> Ruling:
     return Ruling(policy.terminal_action, reason=f"gave up after {reattempted} reattempts")
 
 
-def rule_stall(action: PolicyAction, *, reattempted: int) -> Ruling:
+def rule_stall(action: StallAction, *, reattempted: int) -> Ruling:
     """The ruling on an attempt lost through no fault of its body, given how often in a row it was."""
-    if action is PolicyAction.REATTEMPT and reattempted >= MAX_STALL_REATTEMPTS:
+    if action is StallAction.REATTEMPT and reattempted >= MAX_STALL_REATTEMPTS:
         return Ruling(PolicyAction.PAUSE, reason=f"gave up after {reattempted} reattempts")
-    return Ruling(action, cause=Cause.STALL)
+    return Ruling(PolicyAction(action), cause=Cause.STALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """Decides about one attempt of a step; `queue_of` names a step's physical queue."""
+    """Decides about one attempt of a declared step; `queue_of` names a step's physical queue."""
 
-    definition: Definition | None
-    step_name: str
-    queue: str
+    definition: Definition
+    step: Step
     queue_of: Callable[[Step], str]
 
     def after_result(self, result: Result) -> Finalization:
@@ -142,38 +148,29 @@ class Decider:
         ruling: Ruling,
         *,
         output: str | None = None,
-        stalled: str | None = None,
+        detection: Detection | None = None,
     ) -> Finalization:
-        """The finalization of an attempt that failed.
-
-        `stalled` tells how a dead worker was noticed (redelivery or sweep).
-        """
+        """The finalization of an attempt that failed; `detection` tells of a stall."""
         details = {"error_class": error.error_class}
-        before = (
-            (EventEntry(Event.STALL_DETECTED, None, {"detection": stalled}),) if stalled else ()
-        )
-        failed = EventEntry(Event.STEP_FAILED, None, details)
         match ruling.action:
             case PolicyAction.REATTEMPT:
                 entry = EventEntry(Event.STEP_REATTEMPTED, ruling.reason, details)
                 return self._reattempt(
-                    ruling.wait, entry, ruling.cause, output=output, error=error, before=before
-                )
+                    ruling.wait, entry, ruling.cause,
+                    output=output, error=error, before=_detected(detection),
+                )  # fmt: skip
             case PolicyAction.SKIP:
                 entry = EventEntry(Event.STEP_SKIPPED, ruling.reason, details)
                 result = Result(Outcome.SKIPPED, output)
                 return self._advance(AttemptStatus.SKIPPED, entry, result, error=error)
             case PolicyAction.CANCEL:
-                move, target, last = Move.STEP_CANCEL, RunStatus.CANCELLED, Event.CANCELLED
-                outcome = Outcome.CANCELLED
+                return Finalization(
+                    Move.STEP_CANCEL, RunStatus.CANCELLED, AttemptStatus.FAILED, Outcome.CANCELLED,
+                    (*_failed(error, detection), EventEntry(Event.CANCELLED, ruling.reason)),
+                    output=output, error=error, held=_held(Move.STEP_CANCEL, ruling.reason),
+                )  # fmt: skip
             case PolicyAction.PAUSE:
-                move, target, last = Move.STEP_PAUSE, RunStatus.PAUSED, Event.PAUSED
-                outcome = Outcome.PAUSED
-        return Finalization(
-            move, target, AttemptStatus.FAILED, outcome,
-            (*before, failed, EventEntry(last, ruling.reason)),
-            output=output, error=error, held=_held(move, ruling.reason),
-        )  # fmt: skip
+                return pause_on(error, ruling.reason, output=output, detection=detection)
 
     def _advance(
         self,
@@ -183,7 +180,7 @@ class Decider:
         *,
         error: ErrorEntry | None = None,
     ) -> Finalization:
-        following = next_live_step(self.definition, self.step_name)
+        following = next_live_step(self.definition, self.step.name)
         if following is None:
             move, target = Move.FINISH, RunStatus.FINISHED
             events = (entry, EventEntry(Event.FINISHED))
@@ -192,7 +189,7 @@ class Decider:
             events = (entry, EventEntry(Event.STEP_SCHEDULED))
         return Finalization(
             move, target, status, result.outcome, events, output=result.output, error=error,
-            held=_held(Move.ADVANCE), next=self.next_attempt(following) if following else None,
+            held=_held(Move.ADVANCE), next=scheduled(following, self.queue_of) if following else None,
         )  # fmt: skip
 
     def _reattempt(
@@ -210,12 +207,34 @@ class Decider:
             (*before, entry, EventEntry(Event.STEP_SCHEDULED)),
             output=output, error=error, reattempted_by=cause,
             held=_held(Move.REATTEMPT, wait=wait),
-            next=NextAttempt(self.step_name, self.queue, wait),
+            next=NextAttempt(self.step.name, self.queue_of(self.step), wait),
         )  # fmt: skip
 
-    def next_attempt(self, step: Step) -> NextAttempt:
-        """When and where a step runs once it is its turn."""
-        return scheduled(step, self.queue_of)
+
+def pause_on(
+    error: ErrorEntry,
+    reason: str | None = None,
+    *,
+    output: str | None = None,
+    detection: Detection | None = None,
+) -> Finalization:
+    """The finalization of a failed attempt that pauses its run; its step need not be declared."""
+    return Finalization(
+        Move.STEP_PAUSE, RunStatus.PAUSED, AttemptStatus.FAILED, Outcome.PAUSED,
+        (*_failed(error, detection), EventEntry(Event.PAUSED, reason)),
+        output=output, error=error, held=_held(Move.STEP_PAUSE, reason),
+    )  # fmt: skip
+
+
+def _failed(error: ErrorEntry, detection: Detection | None) -> tuple[EventEntry, ...]:
+    failed = EventEntry(Event.STEP_FAILED, None, {"error_class": error.error_class})
+    return (*_detected(detection), failed)
+
+
+def _detected(detection: Detection | None) -> tuple[EventEntry, ...]:
+    if detection is None:
+        return ()
+    return (EventEntry(Event.STALL_DETECTED, None, {"detection": detection}),)
 
 
 def scheduled(step: Step, queue_of: Callable[[Step], str]) -> NextAttempt:
@@ -224,20 +243,13 @@ def scheduled(step: Step, queue_of: Callable[[Step], str]) -> NextAttempt:
     return NextAttempt(step.name, queue_of(step), wait.total_seconds(), step.message_wait_until)
 
 
-def next_live_step(definition: Definition | None, step_name: str) -> Step | None:
+def next_live_step(definition: Definition, step_name: str) -> Step | None:
     """The next declared step that is not a gravestone; None after the last."""
-    if definition is None:
-        return None
     step = definition.step_after(step_name)
     while step is not None and step.removed:
         step = definition.step_after(step.name)
     return step
 
 
-def _held(move: Move, reason: str | None = None, *, wait: float | None = None) -> str:
-    held: dict[str, Any] = {"move": move}
-    if reason:
-        held["reason"] = storable(reason)
-    if wait:
-        held["wait"] = wait
-    return json.dumps(held)
+def _held(move: Move, reason: str | None = None, *, wait: float = 0.0) -> Held:
+    return Held(move, reason and storable(reason), wait)

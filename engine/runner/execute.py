@@ -6,15 +6,15 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from pgbus.engine.definition.policy import PolicyAction
 from pgbus.engine.definition.scope import Phase
 from pgbus.engine.runner.attempt import COMMITTING, commits_refused
 from pgbus.engine.runner.decide import rule_stall
-from pgbus.engine.runner.error_record import record_error
 from pgbus.engine.runner.finalize import Applied, Ending
 from pgbus.engine.runner.policies import after_error
+from pgbus.engine.states import StallAction
 from pgbus.engine.storage import runs
 from pgbus.engine.storage.database import is_passing
+from pgbus.engine.storage.endings import EndVerdict
 
 if TYPE_CHECKING:
     from pgbus.engine.runner.attempt import Attempt
@@ -49,7 +49,7 @@ class _Execution:
         self._finalizer = finalizer
         self._attempt = attempt
         self._began = time.monotonic()
-        self._decider = services.decider(attempt.delivery, attempt.definition, attempt.step)
+        self._decider = services.decider(attempt.definition, attempt.step)
         #: The ending that went into the host's transaction; an error may hide that it committed.
         self._joined: Ending | None = None
 
@@ -77,7 +77,7 @@ class _Execution:
             self._joined = ended
             host.flush()
             applied = self._finalizer.apply(database.joined(host), ended)
-            if applied.finalized.verdict == "late":
+            if applied.finalized.verdict is EndVerdict.LATE:
                 host.rollback()
                 return ended
             permit()
@@ -111,14 +111,9 @@ class _Execution:
     def _again(self, error: BaseException) -> Ending:
         delivery, services = self._attempt.delivery, self._services
         _log.warning("The database failed a transactional step; trying again.", exc_info=error)
-        _, stalls = services.database.persistently(
-            lambda connection: runs.reattempts(
-                connection, delivery.workflow_id, delivery.step_name, delivery.attempt
-            )
-        )
         final = self._decider.after_error(
-            record_error(error, backtrace_lines=services.settings.workflow_error_backtrace_lines),
-            rule_stall(PolicyAction.REATTEMPT, reattempted=stalls),
+            services.recorded(error),
+            rule_stall(StallAction.REATTEMPT, reattempted=services.reattempts(delivery).by_stalls),
             output=self._attempt.storable_output(),
         )
         return Ending(delivery, self._attempt.definition, final, self._seconds())

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from pgbus.engine.observe import emission
 from pgbus.engine.states import Move, Outcome, RunStatus
-from pgbus.engine.storage import transitions
+from pgbus.engine.storage import endings
+from pgbus.engine.storage.claims import ClaimVerdict
+from pgbus.engine.storage.endings import EndVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,8 +20,10 @@ if TYPE_CHECKING:
     from pgbus.engine.definition.definition import Definition
     from pgbus.engine.observe.emission import Payload
     from pgbus.engine.runner.services import Services
+    from pgbus.engine.states import Detection
+    from pgbus.engine.storage.claims import Delivery, Idle, Taking, Worker
     from pgbus.engine.storage.database import Connection
-    from pgbus.engine.storage.transitions import Delivery, Finalized, Idle, Taking, Worker
+    from pgbus.engine.storage.endings import Finalized
 
 #: A run goes on at once for this many steps and seconds; then it queues behind the others.
 MAX_STEPS = 8
@@ -28,13 +32,16 @@ MAX_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an attempt is to end; `seconds` is how long its body ran, None when none did."""
+    """How an attempt is to end; `seconds` is how long its body ran, None when none did.
+
+    `definition` is None for a step that is not declared; `detection` tells of a stall.
+    """
 
     delivery: Delivery
     definition: Definition | None
     final: Finalization
     seconds: float | None = None
-    stalled: str | None = None
+    detection: Detection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +84,12 @@ class Finalizer:
         """
         final = ending.final
         if self._may_continue(ending):
-            finalized = transitions.finalize(
+            finalized = endings.finalize(
                 connection, self._worker, ending.delivery, final, may_continue=True
             )
-            if finalized.verdict != "declined":
+            if finalized.verdict is not EndVerdict.DECLINED:
                 return Applied(ending, finalized)
-        finalized = transitions.finalize(
+        finalized = endings.finalize(
             connection,
             self._worker,
             ending.delivery,
@@ -104,19 +111,18 @@ class Finalizer:
         """Tells the host of a committed ending; returns the attempt that was claimed with it."""
         self._steps += 1
         ending, finalized = applied.ending, applied.finalized
-        if finalized.verdict != "late":
-            emission.emit(*_payloads(ending, held=finalized.verdict == "held"))
+        if finalized.verdict is not EndVerdict.LATE:
+            emission.emit(*_payloads(ending, held=finalized.verdict is EndVerdict.HELD))
         following = ending.final.next
         if (
             finalized.step_id
             and finalized.attempt
-            and finalized.verdict == "continued"
+            and finalized.verdict is EndVerdict.CONTINUED
             and following
         ):
             return dataclasses.replace(
                 ending.delivery,
-                verdict="claimed",
-                status=RunStatus.PERFORMING,
+                verdict=ClaimVerdict.CLAIMED,
                 step_id=finalized.step_id,
                 step_name=following.step_name,
                 attempt=finalized.attempt,
@@ -152,8 +158,8 @@ def _payloads(ending: Ending, *, held: bool) -> list[Payload]:
             *of, delivery.step_name, delivery.attempt, final.outcome, ending.seconds, error_class
         )
     ]
-    if ending.stalled:
-        payloads.append(emission.StallDetected(*of, delivery.step_name, ending.stalled))
+    if ending.detection:
+        payloads.append(emission.StallDetected(*of, delivery.step_name, ending.detection))
     if final.target is RunStatus.CANCELLED and (not held or final.outcome is not Outcome.CANCELLED):
         payloads.append(emission.WorkflowCancelled(*of))
     elif final.target is RunStatus.FINISHED and not held:

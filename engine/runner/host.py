@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from pgbus.engine.errors import NotInStep
 from pgbus.engine.subjects import SubjectReference, load_subject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 class Host:
@@ -23,9 +23,24 @@ class Host:
         self._session_factory = session_factory
         self._around = around or nullcontext
 
-    def surroundings(self) -> AbstractContextManager[Any]:
-        """The context in which the host's code runs (an application context, say)."""
-        return self._around()
+    @contextmanager
+    def surroundings(self) -> Iterator[None]:
+        """The context in which the host's code runs (an application context, say).
+
+        An error that `around=` swallows would pass for success: it comes out as a RuntimeError.
+        """
+        swallowed: BaseException | None = None
+        with self._around():
+            try:
+                yield
+            except BaseException as error:
+                swallowed = error
+                raise
+            return
+        raise RuntimeError(
+            f"around= swallowed what its block raised ({type(swallowed).__qualname__}); let errors "
+            "pass through it."
+        ) from swallowed
 
     def phase_session(self) -> PhaseSession:
         """A session for one phase of one attempt; nothing is opened before it is used."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pgbus.engine.runner.services import Services
-    from pgbus.engine.storage.transitions import Delivery, Idle, Taking, Worker
+    from pgbus.engine.storage.claims import Delivery, Idle, Taking, Worker
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,8 @@ from pgbus.engine.definition.verbs import (
     find_verb,
 )
 from pgbus.engine.runner.decide import Result, Ruling, limited, rule
-from pgbus.engine.runner.error_record import record_error
 from pgbus.engine.runner.finalize import Ending
 from pgbus.engine.states import Outcome
-from pgbus.engine.storage import runs
 
 if TYPE_CHECKING:
     from pgbus.engine.definition.policy import Policy
@@ -36,7 +34,7 @@ def after_error(
     services: Services, attempt: Attempt, error: BaseException, *, seconds: float | None = None
 ) -> Ending:
     """How an attempt ends whose guard or body raised."""
-    delivery, settings = attempt.delivery, services.settings
+    delivery = attempt.delivery
     _warn(
         error,
         "%s %s, attempt %d of run %s raised.",
@@ -45,8 +43,8 @@ def after_error(
         delivery.attempt,
         delivery.workflow_id,
     )
-    recorded = record_error(error, backtrace_lines=settings.workflow_error_backtrace_lines)
-    decider = services.decider(delivery, attempt.definition, attempt.step)
+    recorded = services.recorded(error)
+    decider = services.decider(attempt.definition, attempt.step)
     output = attempt.storable_output()
     ruling = _ruling(services, attempt, error)
     if isinstance(ruling, FinishRun):
@@ -69,11 +67,7 @@ def _ruling(services: Services, attempt: Attempt, error: BaseException) -> Rulin
         policy = attempt.definition.policy_for(attempt.step, error)
         if policy is None:
             return Ruling(PolicyAction.PAUSE)
-        reattempted, _ = services.database.persistently(
-            lambda connection: runs.reattempts(
-                connection, delivery.workflow_id, delivery.step_name, delivery.attempt
-            )
-        )
+        reattempted = services.reattempts(delivery).by_policies
         if policy.handler is None:
             return rule(policy, reattempted=reattempted)
         return _asked(attempt, policy, error, reattempted)
@@ -95,16 +89,16 @@ def _asked(
 ) -> Ruling | FinishRun:
     """The verb that a policy method chose; without one the run pauses."""
     assert policy.handler is not None  # noqa: S101 (the caller chose such a policy)
-    try:
-        with attempt.phase(Phase.POLICY) as (workflow, _session):
+    with attempt.phase(Phase.POLICY) as (workflow, _session):
+        try:
             policy.handler(workflow, error)
-    except BaseException as raised:
-        verb = find_verb(raised)
-        if verb is None:
-            raise
-        if isinstance(verb, FinishRun):
-            return verb
-        return limited(policy, _ruling_of(verb), reattempted=reattempted)
+        except BaseException as raised:
+            verb = find_verb(raised)
+            if verb is None:
+                raise
+            if isinstance(verb, FinishRun):
+                return verb
+            return limited(policy, _ruling_of(verb), reattempted=reattempted)
     return Ruling(PolicyAction.PAUSE)
 
 

@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from pgbus.engine.queues import physical_name
 from pgbus.engine.runner.decide import Decider
+from pgbus.engine.runner.error_record import record_error
+from pgbus.engine.storage import reattempts
 
 if TYPE_CHECKING:
     from pgbus.engine.bus import Pgbus
+    from pgbus.engine.decision import ErrorEntry
     from pgbus.engine.definition.definition import Definition
     from pgbus.engine.definition.step import Step
     from pgbus.engine.runner.event_loop import EventLoop
     from pgbus.engine.runner.host import Host
     from pgbus.engine.settings import Settings
+    from pgbus.engine.storage.claims import Delivery
     from pgbus.engine.storage.database import Connection, Database
-    from pgbus.engine.storage.transitions import Delivery
+    from pgbus.engine.storage.reattempts import Reattempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +56,18 @@ class Services:
             return self.database.transaction()
         return self.database.joined(session).savepoint()
 
-    def decider(
-        self, delivery: Delivery, definition: Definition | None, step: Step | None
-    ) -> Decider:
-        """The decider for one attempt; without a declared step it keeps to the message's queue."""
-        queue = self.queue_of(step) if step else delivery.queue
-        return Decider(definition, delivery.step_name, queue, self.queue_of)
+    def decider(self, definition: Definition, step: Step) -> Decider:
+        """The decider about an attempt of this step."""
+        return Decider(definition, step, self.queue_of)
+
+    def reattempts(self, delivery: Delivery) -> Reattempts:
+        """How often in a row the step was reattempted just before this attempt."""
+        return self.database.persistently(
+            lambda connection: reattempts.count(
+                connection, delivery.workflow_id, delivery.step_name, delivery.attempt
+            )
+        )
+
+    def recorded(self, error: BaseException) -> ErrorEntry:
+        """A host's error as it is stored, its backtrace as long as the settings say."""
+        return record_error(error, backtrace_lines=self.settings.workflow_error_backtrace_lines)

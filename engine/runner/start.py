@@ -14,9 +14,9 @@ from pgbus.engine.errors import AlreadyRunning, DefinitionError
 from pgbus.engine.runner import control
 from pgbus.engine.runner.decide import scheduled
 from pgbus.engine.states import Event, RunStatus, Verb
-from pgbus.engine.storage import runs, transitions
+from pgbus.engine.storage import runs, starts
 from pgbus.engine.storage.runs import RunRow
-from pgbus.engine.storage.transitions import NewRun
+from pgbus.engine.storage.starts import NewRun, StartVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
@@ -107,13 +107,13 @@ def _new_run(
 def _start(services: Services, connection: Connection, new: NewRun) -> Run:
     """Writes the run, or tells of the one that has its key or its subject."""
     while True:
-        started = transitions.start_run(connection, new)
-        if started.verdict == "started":
+        started = starts.start_run(connection, new)
+        if started.verdict is StartVerdict.STARTED:
             return services.bus.handle(_fresh(new, started))
         row = runs.find(connection, started.workflow_id)
         if row is None:  # deleted by retention between the two statements
             continue
-        if started.verdict == "duplicate":
+        if started.verdict is StartVerdict.DUPLICATE:
             return services.bus.handle(row, duplicate_start=True)
         raise _already_running(services, row)
 
@@ -177,7 +177,7 @@ def _first(services: Services, definition: Definition) -> NextAttempt:
     return scheduled(step, services.queue_of)
 
 
-def _fresh(new: NewRun, started: transitions.Started) -> RunRow:
+def _fresh(new: NewRun, started: starts.Started) -> RunRow:
     """The row as it was just written, without reading it back."""
     return RunRow(
         workflow_id=new.workflow_id,
@@ -210,7 +210,7 @@ def _start_chunk(
     chunk: list[_Prepared],
     options: StartOptions[Any],
 ) -> list[RunRow]:
-    started = transitions.start_runs(
+    started = starts.start_runs(
         connection,
         workflow_ids=[one.workflow_id for one in chunk],
         subject_types=[one.subject_type for one in chunk],

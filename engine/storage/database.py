@@ -26,7 +26,7 @@ from sqlalchemy.orm import Session, scoped_session
 from pgbus.engine.errors import WrongDatabase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from sqlalchemy import PoolProxiedConnection
 
@@ -40,15 +40,14 @@ SELECT current_database()::text, extract(epoch FROM pg_postmaster_start_time()):
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 5.0
 
-#: Nothing ever sets it: a wait on it is a sleep.
-_pausing = threading.Event()
-
 #: Connection exceptions, insufficient resources, operator intervention (a shutdown), system errors.
 _PASSING_CLASSES = frozenset({"08", "53", "57", "58"})
 #: A standby that was a primary, or a server that became read-only.
 _READ_ONLY = "25006"
+#: A lock not had in time.
+LOCK_NOT_AVAILABLE = "55P03"
 #: A serialization failure, a deadlock, a lock not had in time.
-_UNLUCKY_STATES = frozenset({"40001", "40P01", "55P03"})
+_UNLUCKY_STATES = frozenset({"40001", "40P01", LOCK_NOT_AVAILABLE})
 
 #: A server that vanished without a word is noticed in half a minute; the URL's own values win.
 _NOTICE_SILENCE = {
@@ -165,7 +164,7 @@ class _Outage:
     def failed(self, error: BaseException) -> None:
         """A statement found PostgreSQL gone, or was unlucky."""
         self.failures += 1
-        if _sqlstate(error) in _UNLUCKY_STATES:
+        if sqlstate(error) in _UNLUCKY_STATES:
             _log.info("A statement is tried again: %s", error)
         elif self._changes(lasts=True):
             _log.warning("PostgreSQL does not answer (%s); trying on.", error)
@@ -238,24 +237,25 @@ class Database:
             yield connection
 
     def persistently(
-        self, work: Callable[[Connection], T], *, give_up: Callable[[], bool] = lambda: False
+        self, work: Callable[[Connection], T], *, stop: threading.Event | None = None
     ) -> T:
         """Runs `work`, which must be safe to run again, until the database answers.
 
         Waits out a restart, a failover and a deadlock, with a growing pause and one log line
         per change of state of the whole process; any other error passes, and a passing one
-        once `give_up` says so.
+        once `stop` is set, which ends the pause.
         """
+        stop = stop or threading.Event()  # of nobody: the work cannot be given up
         pause = _FIRST_PAUSE
         while True:
             try:
                 with self.autocommit() as connection:
                     result = work(connection)
             except (psycopg.Error, sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
-                if not is_passing(error) or give_up():
+                if not is_passing(error) or stop.is_set():
                     raise
                 self._outage.failed(error)
-                _pausing.wait(pause)
+                stop.wait(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
             else:
                 self._outage.worked()
@@ -315,23 +315,31 @@ class Database:
         self.engine.dispose()
 
 
+def array_literal(names: Iterable[str]) -> str:
+    """A text[] as PostgreSQL writes it: made once, it costs nothing on each statement."""
+    quoted = (name.replace("\\", "\\\\").replace('"', '\\"') for name in names)
+    return "{" + ",".join(f'"{name}"' for name in quoted) + "}"
+
+
 def is_passing(error: BaseException) -> bool:
     """Whether the same statement may succeed later: the connection is gone, or a lock was unlucky."""
-    sqlstate = _sqlstate(error)
-    if sqlstate is None:
+    state = sqlstate(error)
+    if state is None:
         # SQLAlchemy knows the losses of any driver.
         lost = getattr(error, "connection_invalidated", False)
         busy = isinstance(error, sqlalchemy.exc.TimeoutError)  # the pool had no connection left
-        return lost or busy or isinstance(_cause(error), psycopg.OperationalError)
-    return sqlstate[:2] in _PASSING_CLASSES or sqlstate in _UNLUCKY_STATES or sqlstate == _READ_ONLY
+        return lost or busy or isinstance(cause_of(error), psycopg.OperationalError)
+    return state[:2] in _PASSING_CLASSES or state in _UNLUCKY_STATES or state == _READ_ONLY
 
 
-def _cause(error: BaseException) -> BaseException:
+def cause_of(error: BaseException) -> BaseException:
+    """The driver's error inside one of SQLAlchemy's; any other is its own."""
     return getattr(error, "orig", None) or error
 
 
-def _sqlstate(error: BaseException) -> str | None:
-    cause = _cause(error)
+def sqlstate(error: BaseException) -> str | None:
+    """The SQLSTATE that PostgreSQL gave, whatever the driver; None for an error without."""
+    cause = cause_of(error)
     return getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
 
 

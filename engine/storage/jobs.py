@@ -8,8 +8,8 @@ from pgbus.engine.storage import messages
 
 if TYPE_CHECKING:
     from pgbus.engine.decision import ErrorEntry
+    from pgbus.engine.storage.claims import Delivery
     from pgbus.engine.storage.database import Connection
-    from pgbus.engine.storage.transitions import Delivery
 
 #: Archives a message that failed before, and forgets that it did.
 _COMPLETE_RETRIED = """

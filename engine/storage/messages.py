@@ -10,9 +10,13 @@ if TYPE_CHECKING:
 
     from pgbus.engine.storage.database import Connection
 
-_QUEUES = "SELECT queue_name FROM pgmq.meta"
+#: Those that have a reader: a queue that somebody else made is none of ours.
+_QUEUES = """
+SELECT queue_name FROM pgmq.meta
+ WHERE EXISTS (SELECT FROM pg_proc WHERE pronamespace = '{schema}'::regnamespace AND proname = 'read_' || queue_name)
+"""
 
-_CREATE = "SELECT pgmq.create(CAST(:queue AS text))"
+_CREATE = "SELECT {schema}.make_queue(CAST(:queue AS text))"
 
 #: Sends a message for the later of `wait` seconds from now and `not_before`, and wakes workers for it.
 _SEND = """
@@ -32,11 +36,14 @@ SELECT msg_id FROM pgmq.set_vt(CAST(:queue AS text), CAST(:message_id AS bigint)
 
 _NOTIFY = "SELECT pg_notify(CAST(:channel AS text), CAST(:payload AS text))"
 
+#: Sends what the timer has to send; returns how many.
+_SEND_DUE = "SELECT {schema}.send_due(CAST(:limit AS integer))"
+
 _ARCHIVE = "SELECT pgmq.archive(CAST(:queue AS text), CAST(:message_id AS bigint))"
 
 
 def queues(connection: Connection) -> set[str]:
-    """The physical names of all queues."""
+    """The physical names of the queues that this schema's workers can read."""
     return {row[0] for row in connection.rows(_QUEUES)}
 
 
@@ -68,6 +75,12 @@ def set_visible_in(connection: Connection, queue: str, message_id: int, seconds:
 def notify(connection: Connection, channel: str, payload: str) -> None:
     """Wakes whoever listens on the channel; workers expect the name of a queue."""
     connection.rows(_NOTIFY, channel=channel, payload=payload)
+
+
+def send_due(connection: Connection, limit: int) -> int:
+    """Sends the messages of attempts that come due now; returns how many."""
+    row = connection.row(_SEND_DUE, limit=limit)
+    return int(row[0]) if row else 0
 
 
 def archive(connection: Connection, queue: str, message_id: int) -> None:

@@ -37,14 +37,30 @@ BEGIN
 END $pgbus$;
 """
 
-_DROP_FUNCTIONS = """
+_DROP_FUNCTIONS = r"""
 DO $pgbus$
 DECLARE
     obsolete regprocedure;
 BEGIN
     FOR obsolete IN SELECT oid::regprocedure FROM pg_proc
-                     WHERE pronamespace = '{schema}'::regnamespace LOOP
+                     WHERE pronamespace = '{schema}'::regnamespace AND proname NOT LIKE 'read\_%' LOOP
         EXECUTE format('DROP ROUTINE %s', obsolete);
+    END LOOP;
+END $pgbus$;
+"""
+
+
+# The readers of queues (see make_queue) outlive the drop, since workers may be reading.
+_RENEW_READERS = r"""
+DO $pgbus$
+DECLARE
+    queue text;
+BEGIN
+    FOR queue IN SELECT substr(proname, 6) FROM pg_proc
+                  WHERE pronamespace = '{schema}'::regnamespace AND proname LIKE 'read\_%' LOOP
+        IF to_regclass(format('pgmq.%I', 'q_' || queue)) IS NOT NULL THEN
+            PERFORM {schema}.make_queue(queue);
+        END IF;
     END LOOP;
 END $pgbus$;
 """
@@ -97,6 +113,7 @@ def functions_sql(schema: str) -> str:
         [
             _in_schema(_DROP_FUNCTIONS, schema),
             *(_in_schema(source, schema) for source in function_sources()),
+            _in_schema(_RENEW_READERS, schema),
             f"COMMENT ON TABLE {version_table(schema)} IS '{fingerprint()}';",
         ]
     )

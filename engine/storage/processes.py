@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from pgbus.engine.storage.database import Connection
 
 #: Seconds without a heartbeat after which a process counts as dead.
-STALE_AFTER = 30
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessRow:
-    """One row of `processes`; `encoded_details` is a JSON document."""
-
-    process_id: str
-    kind: str
-    host: str
-    pid: int
-    revision: str | None
-    encoded_details: str
-    started_at: datetime
-    heartbeat_at: datetime
+_STALE_AFTER = 30
 
 
 #: Registers at the first beat, and again after having been reaped while alive.
@@ -44,11 +27,6 @@ DELETE FROM {schema}.processes
 RETURNING kind || ' ' || host || ':' || pid
 """
 
-_ALL = """
-SELECT process_id::text, kind, host, pid, revision, details::text, started_at, heartbeat_at
-  FROM {schema}.processes ORDER BY kind, host, pid
-"""
-
 
 def beat(connection: Connection, **process: object) -> None:
     """Says that the process is alive, and what it does."""
@@ -62,9 +40,4 @@ def leave(connection: Connection, process_id: str) -> None:
 
 def reap(connection: Connection) -> list[str]:
     """Removes the rows of processes that have stopped beating; returns who they were."""
-    return [row[0] for row in connection.rows(_REAP, seconds=STALE_AFTER)]
-
-
-def all_processes(connection: Connection) -> list[ProcessRow]:
-    """Every registered process."""
-    return [ProcessRow(*row) for row in connection.rows(_ALL)]
+    return [row[0] for row in connection.rows(_REAP, seconds=_STALE_AFTER)]

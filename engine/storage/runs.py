@@ -11,8 +11,10 @@ import psycopg
 import sqlalchemy.exc
 
 from pgbus.engine import codec
+from pgbus.engine.decision import Held
 from pgbus.engine.errors import RunLocked, RunNotFound
 from pgbus.engine.states import AttemptStatus, Event, Outcome, RunStatus
+from pgbus.engine.storage.database import LOCK_NOT_AVAILABLE, sqlstate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -86,9 +88,9 @@ class AttemptRow:
         return None if self.encoded_error is None else json.loads(self.encoded_error)
 
     @property
-    def held(self) -> dict[str, Any] | None:
-        """What resume applies first: `move`, and its `wait` and `reason` if any."""
-        return None if self.encoded_held is None else json.loads(self.encoded_held)
+    def held(self) -> Held | None:
+        """What resume applies first; None when nothing is held."""
+        return None if self.encoded_held is None else Held.decode(self.encoded_held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class EventRow:
         return {} if self.encoded_details is None else json.loads(self.encoded_details)
 
 
-RUN_COLUMNS = """
+_RUN_COLUMNS = """
 w.workflow_id::text, w.workflow_class, w.definition_digest, w.status, w.subject_type, w.subject_id,
 w.arguments::text, w.idempotency_key, w.current_step, w.step_id, w.rerun_of::text,
 w.created_at, w.updated_at, w.paused_at, w.ended_at
@@ -124,12 +126,12 @@ s.created_at, s.scheduled_at, s.started_at, s.finished_at, s.worker, s.revision,
 s.error_class, s.error_message, s.error::text, s.reattempted_by, s.held::text
 """
 
-_FIND = f"SELECT {RUN_COLUMNS} FROM {{schema}}.workflows w WHERE w.workflow_id = CAST(:id AS uuid)"
+_FIND = f"SELECT {_RUN_COLUMNS} FROM {{schema}}.workflows w WHERE w.workflow_id = CAST(:id AS uuid)"
 
-_LOCK = f"SELECT {RUN_COLUMNS} FROM {{schema}}.lock_run(CAST(:id AS uuid)) w"
+_LOCK = f"SELECT {_RUN_COLUMNS} FROM {{schema}}.lock_run(CAST(:id AS uuid)) w"
 
 _ONGOING_OF_SUBJECTS = f"""
-SELECT {RUN_COLUMNS}
+SELECT {_RUN_COLUMNS}
   FROM unnest(CAST(:subject_types AS text[]), CAST(:subject_ids AS text[])) AS n (subject_type, subject_id)
   JOIN {{schema}}.workflows w USING (subject_type, subject_id)
  WHERE w.workflow_class = :workflow_class AND w.ended_at IS NULL
@@ -165,17 +167,6 @@ SELECT step_name, output::text
  WHERE output IS NOT NULL
 """
 
-#: How often in a row, up to this attempt, policies and stalls reattempted the step. The body's own
-#: reattempts neither count nor break the row; any attempt that was not reattempted breaks it.
-_REATTEMPTS = """
-SELECT count(*) FILTER (WHERE reattempted_by = 'policy'), count(*) FILTER (WHERE reattempted_by = 'stall')
-  FROM {schema}.workflow_steps
- WHERE workflow_id = CAST(:id AS uuid) AND step_name = :step_name AND attempt < CAST(:attempt AS integer)
-   AND attempt > coalesce((SELECT max(attempt) FROM {schema}.workflow_steps
-                            WHERE workflow_id = CAST(:id AS uuid) AND step_name = :step_name
-                              AND attempt < CAST(:attempt AS integer) AND reattempted_by IS NULL), 0)
-"""
-
 _IN_PROGRESS = """
 SELECT 1 FROM {schema}.workflow_steps WHERE step_id = CAST(:step_id AS bigint) AND status = 'in_progress'
 """
@@ -187,8 +178,8 @@ SELECT current_step, count(*) FROM {schema}.workflows
 """
 
 
-def run_from(row: tuple[Any, ...]) -> RunRow:
-    """Turns a row of RUN_COLUMNS into a RunRow."""
+def _run_from(row: tuple[Any, ...]) -> RunRow:
+    """Turns a row of _RUN_COLUMNS into a RunRow."""
     values = list(row)
     values[3] = RunStatus(values[3])
     return RunRow(*values)
@@ -205,7 +196,7 @@ def find(connection: Connection, workflow_id: str) -> RunRow | None:
     """The run, or None; also for what is no run's id at all."""
     known = _canonical(workflow_id)
     row = connection.row(_FIND, id=known) if known else None
-    return run_from(row) if row else None
+    return _run_from(row) if row else None
 
 
 def ongoing_of_subjects(
@@ -220,7 +211,7 @@ def ongoing_of_subjects(
         subject_types=[subject_type for subject_type, _ in subjects],
         subject_ids=[subject_id for _, subject_id in subjects],
     )
-    return {(row.subject_type, row.subject_id): row for row in map(run_from, rows)}
+    return {(row.subject_type, row.subject_id): row for row in map(_run_from, rows)}
 
 
 def newest_attempt(connection: Connection, run: RunRow) -> AttemptRow:
@@ -244,12 +235,12 @@ def lock(connection: Connection, workflow_id: str) -> tuple[RunRow, AttemptRow]:
     try:
         row = connection.row(_LOCK, id=known) if known else None
     except (psycopg.errors.LockNotAvailable, sqlalchemy.exc.OperationalError) as error:
-        if not is_lock_timeout(error):
+        if sqlstate(error) != LOCK_NOT_AVAILABLE:
             raise
         raise locked_too_long(workflow_id) from error
     if row is None:
         raise RunNotFound(f"There is no run {workflow_id}.")
-    run = run_from(row)
+    run = _run_from(row)
     return run, _newest(connection, run, _LOCK_NEWEST_ATTEMPT)
 
 
@@ -267,12 +258,6 @@ def locked_too_long(workflow_id: str) -> RunLocked:
         f"Run {workflow_id} has been locked by another transaction for ten seconds. "
         "Try again when that transaction (often a host's, left open) has ended."
     )
-
-
-def is_lock_timeout(error: BaseException) -> bool:
-    """Whether a lock was not had in time, told by SQLSTATE on any driver."""
-    cause = getattr(error, "orig", None) or error
-    return "55P03" in (getattr(cause, "sqlstate", None), getattr(cause, "pgcode", None))
 
 
 def attempts(connection: Connection, workflow_id: str) -> list[AttemptRow]:
@@ -301,14 +286,6 @@ def outputs(connection: Connection, workflow_id: str) -> dict[str, str]:
 def reruns(connection: Connection, workflow_id: str) -> list[str]:
     """The ids of the runs that were started as re-runs of this one."""
     return [row[0] for row in connection.rows(_RERUNS, id=workflow_id)]
-
-
-def reattempts(
-    connection: Connection, workflow_id: str, step_name: str, attempt: int
-) -> tuple[int, int]:
-    """How many attempts in a row, just before this one, policies and stalls reattempted."""
-    row = connection.row(_REATTEMPTS, id=workflow_id, step_name=step_name, attempt=attempt)
-    return (row[0], row[1]) if row else (0, 0)
 
 
 def in_progress(connection: Connection, step_id: int) -> bool:

@@ -15,7 +15,7 @@ from pgbus.engine.runner.finalize import Finalizer
 from pgbus.engine.runner.perform import perform
 from pgbus.engine.runner.prepare import prepare
 from pgbus.engine.states import AttemptStatus, Event, Outcome, RunStatus
-from pgbus.engine.storage import transitions
+from pgbus.engine.storage import endings
 
 
 def ten_steps():
@@ -134,7 +134,7 @@ class TestALostAnswer:
             for may in may_continue:
                 with bus.services.database.autocommit() as connection:
                     answers.append(
-                        transitions.finalize(
+                        endings.finalize(
                             connection, driver.worker, delivery, ending.final, may_continue=may
                         )
                     )
@@ -175,13 +175,22 @@ class TestALostAnswer:
         assert driver.drain() == 1
         assert run.reload().status is RunStatus.FINISHED
 
-    @pytest.mark.parametrize("verb", ["pause", "finish", "cancel", "skip", "reattempt"])
-    def test_of_each_verb_is_heard_again(self, end_twice, verb):
+    @pytest.mark.parametrize(
+        ("verb", "status"),
+        [
+            ("pause", RunStatus.PAUSED),
+            ("finish", RunStatus.FINISHED),
+            ("cancel", RunStatus.CANCELLED),
+            ("skip", RunStatus.READY),
+            ("reattempt", RunStatus.READY),
+        ],
+    )
+    def test_of_each_verb_is_heard_again(self, end_twice, verb, status):
         run, first, second = end_twice(
             lambda self: getattr(self, verb)(), may_continue=(False, False)
         )
         assert (first.verdict, second.verdict) == ("applied", "applied")
-        assert run.status is first.status
+        assert run.status is status
 
     def test_of_an_error_is_heard_again(self, end_twice):
         run, first, second = end_twice(lambda self: 1 / 0, may_continue=(False, False))
@@ -217,13 +226,11 @@ def test_a_continuation_that_is_not_due_by_the_databases_clock_is_declined_and_s
     run = Scripted.start()
     (delivery,) = driver.take()
     finalizer = Finalizer(bus.services, driver.worker, stopping=lambda: False)
-    final = bus.services.decider(delivery, Scripted._definition, Scripted._definition.step("first"))
+    final = bus.services.decider(Scripted._definition, Scripted._definition.step("first"))
     ended = final.after_result(Result(Outcome.COMPLETED))
     later = dataclasses.replace(ended, next=dataclasses.replace(ended.next, wait=20.0))
     with bus.services.database.autocommit() as connection:
-        declined = transitions.finalize(
-            connection, driver.worker, delivery, later, may_continue=True
-        )
+        declined = endings.finalize(connection, driver.worker, delivery, later, may_continue=True)
         assert declined.verdict == "declined"
         assert run.reload().status is RunStatus.PERFORMING
     applied = finalizer.commit(finalize.Ending(delivery, Scripted._definition, later))

@@ -7,7 +7,7 @@ from support.waiting import eventually
 from support.workers import Stage, running
 
 from pgbus.engine.processes.dispatcher import Dispatcher
-from pgbus.engine.storage import transitions
+from pgbus.engine.storage import messages
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_tick_that_fails_ends_no_dispatcher(bus, stage, monkeypatch, caplog):
         dispatcher.stop()
         return 0
 
-    monkeypatch.setattr(transitions, "send_due", send_due)
+    monkeypatch.setattr(messages, "send_due", send_due)
     dispatcher.run()
     assert "The dispatcher failed; it tries again." in caplog.text
     assert len(ticks) == 2

@@ -6,6 +6,7 @@ import psycopg
 import pytest
 import sqlalchemy
 from sqlalchemy.orm import sessionmaker
+from support.replay import told
 
 from pgbus import Workflow, cancel_if, on_exception, step
 from pgbus.engine.states import AttemptStatus, Event, Outcome, RunStatus
@@ -62,10 +63,6 @@ def perform(bus, driver, monkeypatch):
         return run.reload()
 
     return perform
-
-
-def told(run):
-    return [event.event for event in run.events]
 
 
 def test_guards_are_asked_before_every_step_cancel_first(perform):

@@ -27,8 +27,7 @@ def test_a_step_that_took_longer_than_the_visibility_timeout_completes_once(bus,
         with stage.closed("body"):
             run = bus.start(apps.Gated)
             stage.arrived_at("body")
-            began = stage.now()
-            eventually(lambda: stage.now() - began > 2.5)
+            stage.kept_invisible_for(seconds=2)
         stage.finished(run)
     assert stage.notes == ["one", "begin two", "two", "three"]
 
@@ -40,19 +39,23 @@ def test_a_job_longer_than_the_visibility_timeout_runs_once(bus, stage):
             with bus.active():
                 apps.gated_job.enqueue("job")
             stage.arrived_at("body")
-            began = stage.now()
-            eventually(lambda: stage.now() - began > 2.5)
+            stage.kept_invisible_for(seconds=2, queue="jobs")
         eventually(lambda: stage.database.value("SELECT count(*) FROM pgmq.a_pgbus_jobs") == 1)
     assert stage.notes == ["begin job", "end job"]
 
 
-def test_without_the_heartbeat_a_long_body_is_taken_for_a_dead_workers(bus, stage):
+def test_without_the_heartbeat_a_long_body_is_not_taken_for_a_dead_workers(bus, stage):
     settings = {"visibility_timeout": 1, "polling_interval": 0.2, "visibility_heartbeat": False}
-    with running(stage.database, **settings), running(stage.database, **settings):
+    # A worker whose one thread is busy takes nothing: what comes again, the other takes.
+    with running(stage.database, threads=1, **settings):
         with stage.closed("body"):
             run = bus.start(apps.Gated)
-            eventually(lambda: "stall_detected" in stage.events(run))
+            stage.arrived_at("body")
+            with running(stage.database, **settings):
+                eventually(lambda: stage.read_count() >= 3)
         stage.finished(run)
+    assert stage.notes == ["one", "begin two", "two", "three"]
+    assert "stall_detected" not in stage.events(run)
 
 
 def test_a_body_that_holds_the_interpreter_is_said_and_with_one_worker_runs_once(bus, stage):
@@ -106,19 +109,15 @@ def test_a_queue_that_is_dropped_costs_no_other_its_heartbeat(bus, driver, stage
         bus.services.database,
         in_flight,
     )
-    with in_flight.holding(lost), in_flight.holding(delivery):
-        stage.redeliver()
-        heartbeat.start()
-        eventually(
-            lambda: stage.database.value(
-                "SELECT vt > clock_timestamp() FROM pgmq.q_pgbus_workflows"
-            )
-        )
-        heartbeat.stop()
+    in_flight.hold(lost)
+    in_flight.hold(delivery)
+    stage.redeliver()
+    heartbeat.start()
+    eventually(
+        lambda: stage.database.value("SELECT vt > clock_timestamp() FROM pgmq.q_pgbus_workflows")
+    )
+    heartbeat.stop()
     assert "heartbeat of pgbus_gone failed" in caplog.text
-
-
-# Process rows --------------------------------------------------------------------------------
 
 
 def test_a_worker_shows_who_it_is_and_what_it_runs(bus, stage):
@@ -138,7 +137,7 @@ def test_a_worker_shows_who_it_is_and_what_it_runs(bus, stage):
         assert {"pgbus_workflows", "pgbus_jobs"} <= set(details["queues"])
         [shown] = details["running"]
         assert shown["what"] == f"support.apps.Gated {run.workflow_id}"
-        assert shown["since"].startswith("20")
+        assert 0 <= shown["seconds"] < 60
 
 
 def test_a_worker_that_ends_in_order_takes_its_row_along(bus, stage):

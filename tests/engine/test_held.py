@@ -1,6 +1,7 @@
 """Runs paused while their body ran: the outcome is recorded, and held until resume."""
 
 import pytest
+from support.replay import told
 from support.scripts import Scripted, script
 
 from pgbus import Workflow, on_exception, step
@@ -64,10 +65,6 @@ def pause_around_an_error(bus, driver, monkeypatch):
         return run.reload()
 
     return pause_around_an_error
-
-
-def told(run):
-    return [event.event for event in run.events]
 
 
 def messages(database):

@@ -5,6 +5,7 @@ import logging
 from typing import ClassVar
 
 import pytest
+from support.replay import told
 
 from pgbus import Workflow, on_exception, step
 from pgbus.engine.states import AttemptStatus, Event, Outcome, RunStatus
@@ -43,6 +44,14 @@ class Failing(Workflow):
 class Twice(Failing):
     policies = (
         on_exception(PaymentError, action="reattempt", max_reattempts=2, terminal_action="cancel"),
+    )
+
+
+class OnceLater(Failing):
+    policies = (
+        on_exception(
+            PaymentError, action="reattempt", wait=3600, max_reattempts=1, terminal_action="cancel"
+        ),
     )
 
 
@@ -100,10 +109,6 @@ def fail(bus, driver, monkeypatch):
     return fail
 
 
-def told(run):
-    return [event.event for event in run.events]
-
-
 def test_without_a_policy_the_run_pauses_on_the_failed_step(bus, driver, fail):
     run = fail(Failing, PaymentError("no\0money"))
     (attempt,) = run.steps
@@ -152,6 +157,57 @@ def test_a_pause_that_a_person_resumed_starts_the_count_again(driver, fail):
         Outcome.REATTEMPTED, Outcome.PAUSED, Outcome.REATTEMPTED, Outcome.REATTEMPTED,
         Outcome.CANCELLED,
     ]  # fmt: skip
+
+
+@pytest.fixture
+def pausing(bus):
+    """Makes a body that pauses its run, does this, and raises."""
+
+    def pausing(then=lambda run: None):
+        def body(self):
+            run = bus.find(self.workflow_id)
+            run.pause()
+            then(run)
+            raise PaymentError
+
+        return body
+
+    return pausing
+
+
+def assert_counted_from_one(driver, run):
+    """The attempt that is scheduled fails, and has the policy's one reattempt before it."""
+    run.run_now()
+    driver.drain()
+    assert (run.reload().status, run.steps[-2].outcome) == (RunStatus.READY, Outcome.REATTEMPTED)
+    run.run_now()
+    driver.drain()
+    assert run.reload().status is RunStatus.CANCELLED
+
+
+def test_so_does_one_of_a_run_whose_reattempt_was_scheduled_already(driver, fail):
+    run = fail(OnceLater, *[PaymentError] * 3)
+    run.pause()
+    run.resume()
+    assert_counted_from_one(driver, run)
+
+
+def test_so_does_one_that_held_a_reattempt(driver, fail, pausing):
+    run = fail(OnceLater, pausing(), *[PaymentError] * 2)
+    assert run.status is RunStatus.PAUSED
+    run.resume()
+    assert_counted_from_one(driver, run)
+
+
+def test_so_does_one_that_was_over_before_the_body_was(driver, fail, pausing):
+    run = fail(OnceLater, PaymentError, pausing(lambda run: run.resume()), PaymentError)
+    assert_counted_from_one(driver, run)
+
+
+def test_so_does_one_that_was_resumed_at_the_step(driver, fail, pausing):
+    run = fail(OnceLater, pausing(), *[PaymentError] * 2)
+    run.resume_at("pay")
+    assert_counted_from_one(driver, run)
 
 
 def test_no_limit_goes_on_past_the_default_one(fail):

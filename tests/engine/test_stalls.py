@@ -6,13 +6,15 @@ import pytest
 import sqlalchemy
 from sqlalchemy.orm import sessionmaker
 from support.driving import Driver
+from support.racing import waiting_for_a_lock
+from support.replay import told
 from support.scripts import Scripted, script
 from support.waiting import eventually
 
 from pgbus import Pgbus, Workflow, step
 from pgbus.engine.states import AttemptStatus, Event, Outcome, RunStatus
-from pgbus.engine.storage import transitions
-from pgbus.engine.storage.transitions import Idle
+from pgbus.engine.storage import claims
+from pgbus.engine.storage.claims import Idle
 
 
 class Stalling(Workflow):
@@ -68,10 +70,6 @@ def stall(bus, driver, dead):
 def taken_by(worker):
     """What it takes; a message that needed nothing (a withdrawn one) only makes it ask again."""
     return next(taken for taken in iter(worker.take, None) if taken)
-
-
-def told(run):
-    return [event.event for event in run.events]
 
 
 def newest(run):
@@ -325,7 +323,7 @@ class TestMessages:
         Scripted.start()
         (claimed,) = driver.take()
         with bus.services.database.autocommit() as connection:
-            assert transitions.claim(connection, driver.worker, claimed) is None
+            assert claims.claim(connection, driver.worker, claimed) is None
         assert isinstance(driver.take(), Idle)
 
 
@@ -341,12 +339,7 @@ def test_the_end_of_a_step_waits_for_a_locked_run_without_holding_its_message(
         host.execute(sqlalchemy.text("SELECT 1 FROM pgbus.workflows FOR UPDATE"))
         with ThreadPoolExecutor(1) as pool:
             performed = pool.submit(driver.perform, claimed)
-            eventually(
-                lambda: database.value(
-                    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-                    " AND wait_event_type = 'Lock'"
-                )
-            )
+            eventually(lambda: waiting_for_a_lock(database))
             heartbeat.execute("SET lock_timeout = '1s'")
             heartbeat.execute("UPDATE pgmq.q_pgbus_workflows SET vt = vt + interval '30 s'")
             host.rollback()

@@ -44,7 +44,7 @@ def small_chunks(monkeypatch):
 def statements(monkeypatch):
     """The calls of the database function that starts a chunk, and of the look-up of holders."""
     seen = []
-    for module, name in ((start.transitions, "start_runs"), (start.runs, "ongoing_of_subjects")):
+    for module, name in ((start.starts, "start_runs"), (start.runs, "ongoing_of_subjects")):
         original = getattr(module, name)
 
         def counted(*args, name=name, original=original, **kwargs):
@@ -171,7 +171,7 @@ def test_one_bad_item_starts_none_and_is_named(bus, database):
 
 
 def test_a_failure_in_a_later_chunk_starts_none(bus, database, small_chunks, monkeypatch):
-    start_runs = start.transitions.start_runs
+    start_runs = start.starts.start_runs
     calls = []
 
     def failing(*args, **kwargs):
@@ -180,7 +180,7 @@ def test_a_failure_in_a_later_chunk_starts_none(bus, database, small_chunks, mon
             raise RuntimeError("the power is out")
         return start_runs(*args, **kwargs)
 
-    monkeypatch.setattr(start.transitions, "start_runs", failing)
+    monkeypatch.setattr(start.starts, "start_runs", failing)
     with pytest.raises(RuntimeError, match="the power is out"):
         Reminder.start_many([(None, {})] * 6)
     assert stored(database) == NOTHING

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pgbus import Workflow, step
-from pgbus.engine.storage import transitions
+from pgbus.engine.storage import messages
 
 
 class Distant(Workflow):
@@ -30,7 +30,7 @@ class Elsewhere(Workflow, queue="elsewhere"):
 
 def send_due(bus, limit=100):
     with bus.services.database.autocommit() as connection:
-        return transitions.send_due(connection, limit)
+        return messages.send_due(connection, limit)
 
 
 def due_in(database, run, seconds):

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from support.driving import Driver
 
 from pgbus import Pgbus, Workflow, on_exception, register_subject, removed_step, step
+from pgbus.engine.decision import Held
 from pgbus.engine.definition import registry
 from pgbus.engine.errors import (
     AlreadyRunning,
@@ -26,7 +27,7 @@ from pgbus.engine.errors import (
 )
 from pgbus.engine.runner import control
 from pgbus.engine.runner.control import Request
-from pgbus.engine.states import Verb
+from pgbus.engine.states import Move, Verb
 
 HOUR = timedelta(hours=1)
 
@@ -278,7 +279,7 @@ def test_what_was_held_is_applied_once(bus, driver):
     (delivery,) = driver.take()
     run.pause()
     driver.perform(delivery)
-    assert run.steps[0].held == {"move": "advance"}
+    assert run.steps[0].held == Held(Move.ADVANCE)
     run.resume()
     run.pause()
     run.resume()

@@ -1,5 +1,6 @@
 """What a worker that has nothing to do costs: its statements, counted as it sends them."""
 
+import operator
 import threading
 import time
 
@@ -20,77 +21,83 @@ def stage(database):
 
 
 @pytest.fixture
-def idle_for_three_seconds(database, monkeypatch):
-    """Lets a worker of these settings idle; returns the statements it sends meanwhile."""
+def idle(database, monkeypatch):
+    """Lets a worker of these settings poll so often; returns how many statements it sent, and the seconds."""
 
-    def idle(**settings):
+    def idle(polls, **settings):
         sent = []
+        polled = []
         execute = psycopg.Connection.execute
 
-        def noted(connection, statement, *rest, **options):
+        def noted_execute(connection, statement, *rest, **options):
             sent.append(statement)
             return execute(connection, statement, *rest, **options)
 
         bus = Pgbus(database_url=database.url, **settings)
         worker = Worker(bus)
+        wait = worker._listening.wait
+
+        def noted_wait(seconds):
+            notified = wait(seconds)
+            if worker._listening.works:
+                polled.append((len(sent), time.monotonic(), time.process_time()))
+            return notified
+
+        monkeypatch.setattr(psycopg.Connection, "execute", noted_execute)
+        monkeypatch.setattr(worker._listening, "wait", noted_wait)
         thread = threading.Thread(target=worker.run)
         thread.start()
         try:
-            eventually(lambda: worker._listening.works)
-            began = time.monotonic()
-            eventually(lambda: time.monotonic() - began > 0.5)
-            monkeypatch.setattr(psycopg.Connection, "execute", noted)
-            began, used = time.monotonic(), time.process_time()
-            eventually(lambda: time.monotonic() - began > 3)
-            used = time.process_time() - used
-            monkeypatch.undo()
+            eventually(lambda: len(polled) > polls, within=15)
         finally:
             worker.stop()
             thread.join()
             bus.close()
+        statements, seconds, used = map(operator.sub, polled[polls], polled[0])
         # What this test's own waiting uses is among it.
-        assert used < 0.3
-        return sent
+        assert used < seconds / 10
+        return statements, seconds
 
     return idle
 
 
-def test_an_idle_worker_asks_once_per_polling_interval(database, idle_for_three_seconds):
-    sent = idle_for_three_seconds(polling_interval=0.5)
-    assert 5 <= len(sent) <= 7
+def test_an_idle_worker_asks_once_per_polling_interval(idle):
+    statements, seconds = idle(6, polling_interval=0.5)
+    assert statements == 6
+    assert seconds > 2.9
 
 
-def test_an_idle_worker_with_a_long_polling_interval_asks_only_to_beat(
-    database, idle_for_three_seconds
-):
-    assert len(idle_for_three_seconds(polling_interval=60)) <= 1
+def test_an_idle_worker_with_a_long_polling_interval_asks_only_to_beat(idle):
+    statements, seconds = idle(1, polling_interval=60)
+    assert statements == 1
+    assert seconds > 3
 
 
-def test_a_message_that_another_transaction_has_locked_is_not_asked_for_in_a_loop(
-    bus, stage, idle_for_three_seconds
-):
+def test_a_message_that_another_transaction_has_locked_is_not_asked_for_in_a_loop(bus, stage, idle):
     bus.ensure_queues(["pgbus_jobs"])
     with stage.database.connection() as host:
         host.execute("SELECT pgmq.send('pgbus_jobs', '{}')")
         host.commit()
         host.execute("SELECT FROM pgmq.q_pgbus_jobs FOR UPDATE")
-        assert len(idle_for_three_seconds(polling_interval=0.5)) <= 7
+        statements, seconds = idle(6, polling_interval=0.5)
+    assert statements <= 7
+    assert seconds > 2.9
 
 
-def test_a_step_that_another_transaction_has_locked_is_not_sent_in_a_loop(
-    bus, stage, idle_for_three_seconds
-):
+def test_a_step_that_another_transaction_has_locked_is_not_sent_in_a_loop(bus, stage, idle):
     _schedule(bus, stage, "0 s")
     with stage.database.connection() as host:
         host.execute("SELECT FROM pgbus.workflow_steps FOR UPDATE")
-        assert len(idle_for_three_seconds(polling_interval=0.5)) <= 14
+        statements, seconds = idle(6, polling_interval=0.5)
+    assert statements <= 14
+    assert seconds > 2.9
 
 
-def test_a_step_due_within_a_long_polling_interval_is_not_waited_for_in_a_loop(
-    bus, stage, idle_for_three_seconds
-):
+def test_a_step_due_within_a_long_polling_interval_is_not_waited_for_in_a_loop(bus, stage, idle):
     _schedule(bus, stage, "9 s")
-    assert len(idle_for_three_seconds(polling_interval=60)) <= 1
+    statements, seconds = idle(1, polling_interval=60)
+    assert statements <= 1
+    assert seconds > 3
 
 
 def _schedule(bus, stage, ahead):

@@ -190,3 +190,24 @@ def _migrate_together(database, together):
     engine = database.engine.execution_options(isolation_level="REPEATABLE READ")
     together.wait()
     migrate(engine, "pgbus")
+
+
+def test_a_queue_can_be_read_before_and_after_its_reader_is_renewed(empty_database):
+    migrate(empty_database.engine, "pgbus")
+    empty_database.rows("SELECT pgbus.make_queue('orders')")
+    empty_database.rows("SELECT pgmq.send('orders', '1'), pgmq.send('orders', '2')")
+    first = empty_database.rows("SELECT msg_id, read_ct, message FROM pgbus.read_orders(30)")
+    empty_database.rows("COMMENT ON TABLE pgbus.schema_version IS 'older functions'")
+    migrate(empty_database.engine, "pgbus")
+    second = empty_database.rows("SELECT msg_id, read_ct, message FROM pgbus.read_orders(30)")
+    assert (first, second) == ([(1, 1, 1)], [(2, 1, 2)])
+    assert empty_database.rows("SELECT FROM pgbus.read_orders(30)") == []
+
+
+def test_the_reader_of_a_dropped_queue_keeps_no_migration_from_ending(empty_database):
+    migrate(empty_database.engine, "pgbus")
+    empty_database.rows("SELECT pgbus.make_queue('orders')")
+    empty_database.rows("SELECT pgmq.drop_queue('orders')")
+    empty_database.rows("COMMENT ON TABLE pgbus.schema_version IS 'older functions'")
+    migrate(empty_database.engine, "pgbus")
+    assert empty_database.rows("SELECT queue_name FROM pgmq.meta") == []

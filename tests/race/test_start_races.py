@@ -3,14 +3,15 @@
 import os
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 from support.hosts import ONE_RUN, Purchase, make_purchases, stored
+from support.racing import at_once, waiting_for_a_lock
 from support.waiting import eventually
 
 from pgbus import Pgbus, Workflow, register_subject, step
@@ -40,27 +41,13 @@ class Pickup(Workflow, queue="pickups"):
     def drive(self): ...
 
 
-def at_once(work):
-    """What ten threads got from `work(n)`, all let go at the same moment."""
-    barrier = threading.Barrier(TEN)
-
-    def go(n):
-        barrier.wait(20)
-        return work(n)
-
-    with ThreadPoolExecutor(TEN) as pool:
-        return list(pool.map(go, range(TEN)))
-
-
-def waiting_for_a_lock(database):
-    return database.value(
-        "SELECT count(*) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    )
+def ten_at_once(work):
+    """What `work(n)` gave for each n."""
+    return at_once(*(partial(work, n) for n in range(TEN)))
 
 
 def test_ten_starts_with_one_key_are_one_run(bus, database):
-    runs = at_once(lambda n: Delivery.options(idempotency_key="k").start(n=n))
+    runs = ten_at_once(lambda n: Delivery.options(idempotency_key="k").start(n=n))
     assert len({run.workflow_id for run in runs}) == 1
     assert sorted(run.duplicate_start for run in runs) == [False] + [True] * 9
     assert len({run.arguments["n"] for run in runs}) == 1
@@ -68,13 +55,7 @@ def test_ten_starts_with_one_key_are_one_run(bus, database):
 
 
 def test_ten_starts_for_one_subject_are_one_run(bus, database):
-    def try_start(n):
-        try:
-            return Delivery.start(Purchase(id=1))
-        except AlreadyRunning as refused:
-            return refused
-
-    results = at_once(try_start)
+    results = at_once(*[partial(Delivery.start, Purchase(id=1))] * TEN)
     [winner] = [one for one in results if not isinstance(one, AlreadyRunning)]
     losers = [one for one in results if isinstance(one, AlreadyRunning)]
     assert {one.run.workflow_id for one in losers} == {winner.workflow_id}
@@ -99,7 +80,7 @@ def test_no_losers_host_transaction_is_aborted(bus, database):
             session.commit()
             return won
 
-    assert sorted(at_once(order)) == [False] * 9 + [True]
+    assert sorted(ten_at_once(order)) == [False] * 9 + [True]
     engine.dispose()
     assert database.rows("SELECT DISTINCT state FROM purchases") == [("before after",)]
     assert stored(database) == ONE_RUN
@@ -149,7 +130,7 @@ def test_bulk_starts_with_the_same_subjects_in_other_orders_do_not_deadlock(
         mine = names[n % 5 :] if n % 2 else names[::-1]
         return Delivery.start_many([(Van(name), {}) for name in mine])
 
-    results = at_once(bulk)
+    results = ten_at_once(bulk)
     started = [one for many in results for one in many if not isinstance(one, AlreadyRunning)]
     assert len(started) == len(names)
     assert stored(database)["workflows"] == len(names)
@@ -172,7 +153,7 @@ def test_two_bulk_starts_lock_their_subjects_in_one_order(bus, database, monkeyp
 
 def test_ten_buses_make_the_queue_and_the_definition_once(database):
     buses = [Pgbus(database_url=database.url) for _ in range(TEN)]
-    runs = at_once(lambda n: buses[n].start(Pickup))
+    runs = ten_at_once(lambda n: buses[n].start(Pickup))
     for bus in buses:
         bus.close()
     assert len({run.workflow_id for run in runs}) == TEN

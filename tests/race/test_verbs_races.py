@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy.orm import Session
 from support.driving import Driver
+from support.racing import at_once, waiting_for_a_lock
 from support.replay import assert_trail_replays
 from support.waiting import eventually
 
 from pgbus import Run, Workflow, register_subject, step
 from pgbus.engine.errors import AlreadyRunning, InvalidTransition, NotPaused
-from pgbus.engine.storage import transitions
+from pgbus.engine.storage import messages
 
 TEN = 10
 ROUNDS = 10
@@ -48,21 +48,6 @@ def trails_replay(bus, database):
     assert_trail_replays(database)
 
 
-def at_once(*works):
-    """What each of `works` gave or raised, all let go at the same moment."""
-    barrier = threading.Barrier(len(works))
-
-    def go(work):
-        barrier.wait(20)
-        try:
-            return work()
-        except (InvalidTransition, AlreadyRunning) as error:
-            return error
-
-    with ThreadPoolExecutor(len(works)) as pool:
-        return list(pool.map(go, works))
-
-
 def stopped(bus):
     run = Errand.start(stops=True)
     Driver(bus).drain()
@@ -71,13 +56,6 @@ def stopped(bus):
 
 def events(run, *kinds):
     return [str(event.event) for event in run.events if event.event in kinds]
-
-
-def waiting_for_a_lock(database):
-    return database.value(
-        "SELECT count(*) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    )
 
 
 def test_of_ten_resumes_one_goes_on_and_nine_name_the_state_it_left(bus):
@@ -231,10 +209,10 @@ def test_the_timer_leaves_a_step_alone_that_a_verb_has_in_hand(bus, database):
     with Session(database.engine) as session:
         run.cancel(session=session)
         with bus.services.database.autocommit() as connection:
-            assert transitions.send_due(connection, 10) == 0
+            assert messages.send_due(connection, 10) == 0
         session.commit()
         with bus.services.database.autocommit() as connection:
-            assert transitions.send_due(connection, 10) == 0
+            assert messages.send_due(connection, 10) == 0
     assert database.value("SELECT count(*) FROM pgmq.q_pgbus_workflows") == 0
 
 

@@ -107,6 +107,18 @@ class Gated(Workflow):
         note("three")
 
 
+class TwiceGated(Workflow):
+    """Its steps stop at the gates `early` and `body`."""
+
+    @step(on_stall="reattempt")
+    def one(self) -> None:
+        gate("early")
+
+    @step(on_stall="reattempt")
+    def two(self) -> None:
+        gate("body")
+
+
 class Booking(Workflow):
     """Transactional steps that write to the test's table `effects`, one stopping at `body`."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pgbus.engine.definition import registry
+from pgbus.engine.processes.worker import _unguarded
 from pgbus.engine.runner.perform import perform
-from pgbus.engine.storage import messages, transitions
-from pgbus.engine.storage.transitions import Delivery, Idle, Worker
+from pgbus.engine.storage import claims, messages
+from pgbus.engine.storage.claims import Delivery, Idle, Taking, Worker
+from pgbus.engine.storage.database import array_literal
 
 
 class Driver:
@@ -13,22 +14,15 @@ class Driver:
 
     def __init__(self, bus, *, name="test:1", unguarded=None):
         self.services = bus.services
-        if unguarded is None:
-            unguarded = [
-                f"{definition.name}#{step.name}"
-                for definition in registry.definitions()
-                for step in definition.steps
-                if not definition.guarded(step)
-            ]
-        self.worker = Worker(name, "r1", unguarded)
+        self.worker = Worker(name, "r1", _unguarded() if unguarded is None else unguarded)
 
     def take(self, visibility=30) -> list[Delivery] | Idle:
         with self.services.database.autocommit() as connection:
-            queues = transitions.array_literal(
+            queues = array_literal(
                 q for q in sorted(messages.queues(connection)) if not q.endswith("_dlq")
             )
-            taking = transitions.Taking(queues, 1, visibility)
-            return transitions.take(connection, self.worker, taking)
+            taking = Taking(queues, 1, visibility)
+            return claims.take(connection, self.worker, taking)
 
     def redeliver(self) -> None:
         """Makes every message visible now, as if its visibility timeout were over."""

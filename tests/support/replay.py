@@ -19,6 +19,8 @@ from pgbus.engine.states import (
 if TYPE_CHECKING:
     from support.database import Database
 
+    from pgbus import Run
+
 #: The moves of which an event may carry the change of the run's status.
 _CARRIED_BY: dict[Event, tuple[Move | Verb, ...]] = {
     Event.STARTED: (Move.START,),
@@ -71,6 +73,11 @@ class _Entry(NamedTuple):
     step: tuple[str, int]
     source: RunStatus | None
     target: RunStatus
+
+
+def told(run: Run) -> list[Event]:
+    """The events of the run's trail, in order."""
+    return [event.event for event in run.events]
 
 
 def assert_trail_replays(database: Database, schema: str = "pgbus") -> None:

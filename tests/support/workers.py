@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from datetime import datetime
 
     from support.database import Database
 
@@ -178,6 +180,19 @@ class Stage:
         self.database.rows(
             f"UPDATE pgmq.q_pgbus_{queue} SET vt = clock_timestamp() - interval '1 ms'"
         )
+
+    def read_count(self) -> int:
+        """How often the one message of the workflows' queue was delivered."""
+        return self.database.value("SELECT read_ct FROM pgmq.q_pgbus_workflows")
+
+    def kept_invisible_for(self, *, seconds: float, queue: str = "workflows") -> None:
+        """Returns once the queue's one message is invisible for so much longer than now."""
+
+        def visible_at() -> datetime:
+            return self.database.value(f"SELECT vt FROM pgmq.q_pgbus_{queue}")
+
+        first = visible_at()
+        eventually(lambda: visible_at() - first > timedelta(seconds=seconds))
 
     def status(self, run: Any) -> str:
         return self.database.value(

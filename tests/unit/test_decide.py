@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pgbus import Workflow, on_exception, removed_step, step
-from pgbus.engine.decision import ErrorEntry, EventEntry, NextAttempt
+from pgbus.engine.decision import ErrorEntry, EventEntry, Held, NextAttempt
 from pgbus.engine.definition.policy import PolicyAction
 from pgbus.engine.runner.decide import (
     MAX_STALL_REATTEMPTS,
@@ -14,11 +14,20 @@ from pgbus.engine.runner.decide import (
     Ruling,
     limited,
     next_live_step,
+    pause_on,
     rule,
     rule_stall,
     scheduled,
 )
-from pgbus.engine.states import AttemptStatus, Event, Move, Outcome, RunStatus
+from pgbus.engine.states import (
+    AttemptStatus,
+    Detection,
+    Event,
+    Move,
+    Outcome,
+    RunStatus,
+    StallAction,
+)
 
 LATER = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -43,8 +52,10 @@ ERROR = ErrorEntry("shop.Declined", "no", "{}")
 TOLD = {"error_class": "shop.Declined"}
 
 
-def decider(step_name="reserve", definition=DEFINITION):
-    return Decider(definition, step_name, f"q_{step_name}", lambda step: f"q_{step.queue}")
+def decider(step_name="reserve"):
+    return Decider(
+        DEFINITION, DEFINITION.step(step_name), lambda step: f"q_{step.queue or step.name}"
+    )
 
 
 NEXT_OF_RESERVE = NextAttempt("remind", "q_mail", 7.0, LATER)
@@ -57,25 +68,25 @@ NEXT_OF_RESERVE = NextAttempt("remind", "q_mail", 7.0, LATER)
             Result(Outcome.COMPLETED, '{"a": 1}'),
             Move.ADVANCE, RunStatus.READY, AttemptStatus.COMPLETED,
             (EventEntry(Event.STEP_COMPLETED), EventEntry(Event.STEP_SCHEDULED)),
-            {"move": "advance"},
+            Held(Move.ADVANCE),
         ),
         (
             Result(Outcome.SKIPPED, '{"a": 1}', "paid"),
             Move.ADVANCE, RunStatus.READY, AttemptStatus.SKIPPED,
             (EventEntry(Event.STEP_SKIPPED, "paid"), EventEntry(Event.STEP_SCHEDULED)),
-            {"move": "advance"},
+            Held(Move.ADVANCE),
         ),
         (
             Result(Outcome.FINISHED, '{"a": 1}', "enough"),
             Move.FINISH, RunStatus.FINISHED, AttemptStatus.COMPLETED,
             (EventEntry(Event.STEP_COMPLETED), EventEntry(Event.FINISHED, "enough")),
-            {"move": "finish", "reason": "enough"},
+            Held(Move.FINISH, "enough"),
         ),
         (
             Result(Outcome.PAUSED, '{"a": 1}', "look"),
             Move.STEP_PAUSE, RunStatus.PAUSED, AttemptStatus.COMPLETED,
             (EventEntry(Event.STEP_COMPLETED), EventEntry(Event.PAUSED, "look")),
-            {"move": "step_pause", "reason": "look"},
+            Held(Move.STEP_PAUSE, "look"),
         ),
         (
             Result(Outcome.CANCELLED, '{"a": 1}', "gone"),
@@ -87,7 +98,7 @@ NEXT_OF_RESERVE = NextAttempt("remind", "q_mail", 7.0, LATER)
             Result(Outcome.REATTEMPTED, '{"a": 1}', "early", 30.0),
             Move.REATTEMPT, RunStatus.READY, AttemptStatus.FAILED,
             (EventEntry(Event.STEP_REATTEMPTED, "early"), EventEntry(Event.STEP_SCHEDULED)),
-            {"move": "reattempt", "wait": 30.0},
+            Held(Move.REATTEMPT, wait=30.0),
         ),
     ],
     ids=lambda value: value.outcome if isinstance(value, Result) else None,
@@ -99,7 +110,7 @@ def test_a_result_decides(result, move, target, attempt, events, held):
     assert final.events == events
     assert final.output == '{"a": 1}'
     assert final.error is None
-    assert (final.held and json.loads(final.held)) == held
+    assert final.held == held
     following = {
         Move.ADVANCE: NEXT_OF_RESERVE,
         Move.REATTEMPT: NextAttempt("reserve", "q_reserve", 30.0),
@@ -114,10 +125,10 @@ def test_after_the_last_live_step_the_run_finishes(outcome):
     assert (final.move, final.target, final.next) == (Move.FINISH, RunStatus.FINISHED, None)
     assert final.events[-1] == EventEntry(Event.FINISHED)
     # A later version may have a step after it: resume looks again.
-    assert json.loads(final.held) == {"move": "advance"}
+    assert final.held == Held(Move.ADVANCE)
 
 
-@pytest.mark.parametrize("stalled", [None, "redelivery"])
+@pytest.mark.parametrize("detection", [None, Detection.REDELIVERY])
 @pytest.mark.parametrize(
     ("ruling", "move", "target", "attempt", "outcome", "events", "held"),
     [
@@ -125,31 +136,31 @@ def test_after_the_last_live_step_the_run_finishes(outcome):
             Ruling(PolicyAction.PAUSE, reason="why"),
             Move.STEP_PAUSE, RunStatus.PAUSED, AttemptStatus.FAILED, Outcome.PAUSED,
             (EventEntry(Event.STEP_FAILED, None, TOLD), EventEntry(Event.PAUSED, "why")),
-            {"move": "step_pause", "reason": "why"},
+            Held(Move.STEP_PAUSE, "why"),
         ),
         (
             Ruling(PolicyAction.CANCEL, reason="why"),
             Move.STEP_CANCEL, RunStatus.CANCELLED, AttemptStatus.FAILED, Outcome.CANCELLED,
             (EventEntry(Event.STEP_FAILED, None, TOLD), EventEntry(Event.CANCELLED, "why")),
-            {"move": "step_cancel", "reason": "why"},
+            Held(Move.STEP_CANCEL, "why"),
         ),
         (
             Ruling(PolicyAction.REATTEMPT, 15.0, "why"),
             Move.REATTEMPT, RunStatus.READY, AttemptStatus.FAILED, Outcome.REATTEMPTED,
             (EventEntry(Event.STEP_REATTEMPTED, "why", TOLD), EventEntry(Event.STEP_SCHEDULED)),
-            {"move": "reattempt", "wait": 15.0},
+            Held(Move.REATTEMPT, wait=15.0),
         ),
     ],
     ids=["pause", "cancel", "reattempt"],
 )  # fmt: skip
-def test_a_ruling_decides(ruling, move, target, attempt, outcome, events, held, stalled):
-    final = decider().after_error(ERROR, ruling, output='{"a": 1}', stalled=stalled)
+def test_a_ruling_decides(ruling, move, target, attempt, outcome, events, held, detection):
+    final = decider().after_error(ERROR, ruling, output='{"a": 1}', detection=detection)
     assert (final.move, final.target) == (move, target)
     assert (final.attempt_status, final.outcome) == (attempt, outcome)
     detected = EventEntry(Event.STALL_DETECTED, None, {"detection": "redelivery"})
-    assert final.events == ((detected, *events) if stalled else events)
+    assert final.events == ((detected, *events) if detection else events)
     assert (final.output, final.error) == ('{"a": 1}', ERROR)
-    assert json.loads(final.held) == held
+    assert final.held == held
     again = move is Move.REATTEMPT
     assert final.next == (NextAttempt("reserve", "q_reserve", 15.0) if again else None)
     assert final.reattempted_by == (Cause.POLICY if again else None)
@@ -164,14 +175,29 @@ def test_a_policys_skip_leaves_the_error_on_a_skipped_attempt():
         EventEntry(Event.STEP_SCHEDULED),
     )
     assert (final.output, final.error, final.next) == ("{}", ERROR, NEXT_OF_RESERVE)
-    assert json.loads(final.held) == {"move": "advance"}
+    assert final.held == Held(Move.ADVANCE)
 
 
-def test_without_a_definition_an_attempt_can_still_end():
-    undefined = decider("lost", definition=None)
-    assert undefined.after_error(ERROR, Ruling(PolicyAction.PAUSE)).target is RunStatus.PAUSED
-    again = undefined.after_error(ERROR, Ruling(PolicyAction.REATTEMPT)).next
-    assert again == NextAttempt("lost", "q_lost")
+def test_an_attempt_whose_step_is_not_declared_can_still_end():
+    final = pause_on(ERROR, detection=Detection.REDELIVERY)
+    assert (final.move, final.target) == (Move.STEP_PAUSE, RunStatus.PAUSED)
+    assert final == decider().after_error(
+        ERROR, Ruling(PolicyAction.PAUSE), detection=Detection.REDELIVERY
+    )
+
+
+@pytest.mark.parametrize(
+    ("held", "document"),
+    [
+        (Held(Move.ADVANCE), {"move": "advance"}),
+        (Held(Move.FINISH, "enough"), {"move": "finish", "reason": "enough"}),
+        (Held(Move.REATTEMPT, wait=30.5), {"move": "reattempt", "wait": 30.5}),
+    ],
+)
+def test_what_is_held_comes_back_from_its_document(held, document):
+    assert json.loads(held.encode()) == document
+    assert Held.decode(held.encode()) == held
+    assert type(Held.decode(held.encode()).move) is Move
 
 
 def test_a_steps_turn_comes_at_the_later_of_its_waits():
@@ -189,7 +215,6 @@ def test_the_next_live_step_passes_over_gravestones():
     assert next_live_step(DEFINITION, "reserve").name == "remind"
     assert next_live_step(DEFINITION, "gone").name == "remind"
     assert next_live_step(DEFINITION, "close") is None
-    assert next_live_step(None, "reserve") is None
 
 
 def policy(**options):
@@ -243,21 +268,21 @@ def test_a_policy_methods_reattempt_is_limited_and_its_other_verbs_are_not():
 
 def test_a_stalled_step_is_reattempted_a_hundred_times_in_a_row():
     assert MAX_STALL_REATTEMPTS == 100
-    assert rule_stall(PolicyAction.REATTEMPT, reattempted=99) == (
+    assert rule_stall(StallAction.REATTEMPT, reattempted=99) == (
         Ruling(PolicyAction.REATTEMPT, cause=Cause.STALL)
     )
-    assert rule_stall(PolicyAction.REATTEMPT, reattempted=100) == (
+    assert rule_stall(StallAction.REATTEMPT, reattempted=100) == (
         Ruling(PolicyAction.PAUSE, reason="gave up after 100 reattempts")
     )
 
 
 def test_a_stalls_reattempt_is_of_its_own_count():
     final = decider().after_error(
-        ERROR, rule_stall(PolicyAction.REATTEMPT, reattempted=0), stalled="sweep"
+        ERROR, rule_stall(StallAction.REATTEMPT, reattempted=0), detection=Detection.SWEEP
     )
     assert final.reattempted_by == Cause.STALL
 
 
-@pytest.mark.parametrize("action", [PolicyAction.PAUSE, PolicyAction.CANCEL])
+@pytest.mark.parametrize("action", [StallAction.PAUSE, StallAction.CANCEL])
 def test_a_stall_that_is_not_to_be_reattempted_never_is(action):
-    assert rule_stall(action, reattempted=0).action is action
+    assert rule_stall(action, reattempted=0).action is PolicyAction(action)

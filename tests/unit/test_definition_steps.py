@@ -266,24 +266,13 @@ def test_an_unknown_step_is_named_with_the_ones_there_are():
             ask("other")
 
 
-def test_a_run_begins_with_the_first_step():
-    class Two(Workflow):
-        @step
-        def one(self): ...
-
-        @step
-        def two(self): ...
-
-    assert Two._definition.first_step().name == "one"
-
-
 def test_a_class_without_steps_is_only_a_base():
     class Abstract(Workflow):
         def helper(self): ...
 
     assert registry.find(Abstract._definition.name) is None
     with pytest.raises(DefinitionError, match="Abstract declares no step; start a subclass"):
-        Abstract._definition.first_step()
+        Abstract._definition.check_startable()
 
 
 def test_a_class_is_known_by_its_dotted_name():

@@ -9,7 +9,8 @@
 -- The attempt is found from the run's row, because one message follows a run through its steps; only
 -- the message that the attempt names claims it. Another (a verb sent it anew meanwhile) may be gone from
 -- the queue by now, or be of the wrong one, and a dead worker would not be noticed by it.
--- Lock order: the message (by the read that delivered it), the run, the attempt.
+-- Lock order: run, attempt. The read that delivers a message holds its row meanwhile, so a run that is
+-- locked is not waited for there (p_wait is for a transaction of its own, without the message).
 CREATE FUNCTION {schema}.claim(
     p_workflow_id uuid, p_queue text, p_message_id bigint, p_read_count integer, p_wait boolean,
     p_unguarded text[],

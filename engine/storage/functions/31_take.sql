@@ -22,8 +22,10 @@ DECLARE
     m record;
 BEGIN
     FOREACH v_queue IN ARRAY p_queues LOOP
-        FOR m IN SELECT r.msg_id, r.read_ct, r.message, r.message ->> 'workflow_id' AS workflow_id
-                   FROM pgmq.read(v_queue, p_visibility, v_left) r LOOP
+        FOR m IN EXECUTE format('SELECT r.msg_id, r.read_ct, r.message, r.message ->> ''workflow_id'' AS workflow_id
+                                   FROM ' || CASE WHEN v_left = 1 THEN '{schema}.%I($2)'
+                                                  ELSE 'pgmq.read($1, $2, $3)' END || ' r', 'read_' || v_queue)
+                   USING v_queue, p_visibility, v_left LOOP
             v_left := v_left - 1;
             queue := v_queue;
             message_id := m.msg_id;

@@ -11,7 +11,7 @@ BEGIN
               WHERE send_at <= clock_timestamp() + interval '2 seconds'
               ORDER BY send_at LIMIT p_limit FOR UPDATE SKIP LOCKED LOOP
         IF to_regclass(format('pgmq.%I', pgmq.format_table_name(s.queue, 'q'))) IS NULL THEN
-            PERFORM pgmq.create(s.queue);
+            PERFORM {schema}.make_queue(s.queue);
         END IF;
         UPDATE {schema}.workflow_steps
            SET send_at = NULL, message_id = {schema}.send_step(s.workflow_id, s.queue, s.scheduled_at, true)
