@@ -16,6 +16,7 @@ PgbusError
 ├── RunLocked                      another transaction has held the run's lock too long
 ├── StepNotDefined                 the class does not declare (or load) the step
 ├── NotInStep                      a reader or verb of a step body used outside one
+├── CommitRefused                  a transactional step's body commits by itself
 ├── SubjectGone                    the subject's record no longer exists
 ├── StepStalled                    recorded on an attempt whose worker died or hung
 ├── AttemptLost                    raised in a body whose attempt was taken away
@@ -113,6 +114,10 @@ class StepNotDefined(PgbusError):
 
 class NotInStep(PgbusError):
     """A reader or verb that belongs in a step body was used outside one."""
+
+
+class CommitRefused(PgbusError):
+    """The body of a transactional step commits its session, which is the engine's to commit."""
 
 
 class SubjectGone(PgbusError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -10,6 +11,7 @@ from functools import partial
 from types import FunctionType
 from typing import Any, Literal, TypeVar, overload
 
+from pgbus.engine.codec import storable
 from pgbus.engine.definition.methods import call_by_name, check_callable, find_method
 from pgbus.engine.definition.options import (
     ZERO,
@@ -88,16 +90,16 @@ class Policy:
         named = (at for at, cls in enumerate(lineage) if {cls, _error_name(cls)} & {*self.errors})
         return next(named, None)
 
-    def delay(self, attempt: int) -> timedelta:
-        """Return how long after this attempt the next one is due."""
+    def delay(self, reattempt: int) -> timedelta:
+        """Return after how long a reattempt is due, given its number in the row, from 1."""
         if isinstance(self.wait, timedelta):
             return self.wait
         backoff = getattr(self.wait, "__qualname__", repr(self.wait))
         try:
-            return duration(self.wait(attempt))
+            return duration(self.wait(reattempt))
         except OptionError as error:
             raise ValueError(
-                f"{self}: wait={backoff} gave, for attempt {attempt}: {error}"
+                f"{self}: wait={backoff} gave, for reattempt {reattempt}: {error}"
             ) from error
 
 
@@ -140,8 +142,8 @@ def on_exception(
 
     `errors` are classes or, for classes that cannot be imported here, their names
     ("stripe.error.CardError"); none means every error. `wait` is seconds, a `timedelta` or a
-    callable of the attempt's number. The method gets the error, decides by a verb such as
-    `self.reattempt(wait=30)`, and pauses the run when it returns without one.
+    callable of the reattempt's number in the row, from 1. The method gets the error, decides by
+    a verb such as `self.reattempt(wait=30)`, and pauses the run when it returns without one.
     """
     options = {
         "wait": wait,
@@ -237,13 +239,20 @@ def _sequence(value: object) -> Sequence[object]:
     return value
 
 
+def qualified_name(cls: type) -> str:
+    """Return the class as `module.Qualname`, without the module for builtins."""
+    return storable(f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins."))
+
+
 def _error_name(error: object) -> str:
     if isinstance(error, type):
-        return f"{error.__module__}.{error.__qualname__}"
+        return qualified_name(error)
     return error if isinstance(error, str) else repr(error)
 
 
 def _checked_error(error: Any) -> ErrorName:
+    if isinstance(error, str):
+        error = vars(builtins).get(error.removeprefix("builtins."), error)
     if isinstance(error, str):
         if "." in error and all(part.isidentifier() for part in error.split(".")):
             return error

@@ -5,15 +5,17 @@ They derive from `BaseException`, so that `except Exception` in a body does not 
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import timedelta
 
 
 class StepVerb(BaseException):
     """A body's decision about its step; `reason` goes on the audit trail."""
+
+    wait = timedelta()
 
     def __init__(self, reason: str | None = None) -> None:
         super().__init__(reason)

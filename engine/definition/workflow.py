@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn
 from pgbus.engine.active import current_bus
 from pgbus.engine.codec import encode
 from pgbus.engine.definition.declare import WorkflowMeta
-from pgbus.engine.definition.options import Duration, duration
+from pgbus.engine.definition.options import Duration, OptionError, duration
 from pgbus.engine.definition.scope import AttemptScope, Phase
 from pgbus.engine.definition.start import S, StartOptions
 from pgbus.engine.definition.verbs import (
@@ -160,8 +160,11 @@ class Workflow(Generic[S], metaclass=WorkflowMeta):
 
         Raises `PayloadError` here when they cannot be stored; then none of them is recorded.
         """
+        self._record(values)
+
+    def _record(self, values: Mapping[str, Any]) -> None:
         scope = self._in_body("output")
-        merged = scope.output | values
+        merged = scope.output | dict(values)
         encode(merged, name="output", limit=scope.max_payload_size)
         scope.output = merged
 
@@ -187,7 +190,11 @@ class Workflow(Generic[S], metaclass=WorkflowMeta):
     def reattempt(self, *, wait: Duration = 0, reason: str | None = None) -> NoReturn:
         """End this attempt without an error; the next one is due after `wait`."""
         self._decide("reattempt")
-        raise ReattemptStep(duration(wait), reason)
+        try:
+            length = duration(wait)
+        except OptionError as error:
+            raise ValueError(f"reattempt(wait=...): {error}") from None
+        raise ReattemptStep(length, reason)
 
     def skip(self, *, reason: str | None = None) -> NoReturn:
         """Skip the step; the run moves on."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from blinker import signal
 from sqlalchemy import event as sqlalchemy_event
 from sqlalchemy.orm import Session, SessionTransaction
+
+from pgbus.engine.storage.database import session_behind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,8 +144,7 @@ def emit_after_commit(session: object, payloads: Sequence[Payload]) -> None:
     `session` is a Session or scoped_session. A bare Connection gives no word of its
     commit, so nothing is sent for one.
     """
-    registry = getattr(session, "registry", None)
-    target: Any = registry() if registry is not None else session
+    target = session_behind(session)
     if isinstance(target, Session) and payloads:
         _Pending.of(target).add(payloads)
 

@@ -21,10 +21,11 @@ from pgbus.engine.definition.verbs import (
     StepVerb,
     find_verb,
 )
-from pgbus.engine.errors import NotInStep, PayloadError
+from pgbus.engine.errors import CommitRefused, InvalidSetting, PayloadError
 from pgbus.engine.runner.decide import Result
 from pgbus.engine.states import Outcome
 from pgbus.engine.storage import runs
+from pgbus.engine.storage.database import session_behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,6 +35,14 @@ if TYPE_CHECKING:
     from pgbus.engine.runner.host import PhaseSession
     from pgbus.engine.runner.services import Services
     from pgbus.engine.storage.claims import Delivery
+
+_OUTCOMES: dict[type[StepVerb], Outcome] = {
+    PauseRun: Outcome.PAUSED,
+    FinishRun: Outcome.FINISHED,
+    SkipStep: Outcome.SKIPPED,
+    CancelRun: Outcome.CANCELLED,
+    ReattemptStep: Outcome.REATTEMPTED,
+}
 
 #: The results after which what the body wrote is committed.
 COMMITTING = frozenset({Outcome.COMPLETED, Outcome.PAUSED, Outcome.FINISHED})
@@ -106,7 +115,7 @@ class Attempt:
             if inspect.iscoroutine(returned):
                 returned = self._services.event_loop.run(returned)
             if isinstance(returned, Mapping):
-                workflow.output(**returned)
+                workflow._record(returned)  # noqa: SLF001 (as `output` does, whatever its keys are)
         except BaseException as error:
             verb = find_verb(error)
             if verb is None:
@@ -170,18 +179,7 @@ def _name(guard: Callable[[Any], object]) -> str:
 
 
 def _result_of(verb: StepVerb, output: str | None) -> Result:
-    match verb:
-        case PauseRun():
-            return Result(Outcome.PAUSED, output, verb.reason)
-        case FinishRun():
-            return Result(Outcome.FINISHED, output, verb.reason)
-        case SkipStep():
-            return Result(Outcome.SKIPPED, output, verb.reason)
-        case CancelRun():
-            return Result(Outcome.CANCELLED, output, verb.reason)
-        case ReattemptStep():
-            return Result(Outcome.REATTEMPTED, output, verb.reason, verb.wait.total_seconds())
-    raise TypeError(f"{verb!r} is no verb of a step body.")
+    return Result(_OUTCOMES[type(verb)], output, verb.reason, verb.wait.total_seconds())
 
 
 @contextmanager
@@ -190,16 +188,16 @@ def commits_refused(session: Any) -> Iterator[Callable[[], None]]:
 
     Savepoints may come and go.
     """
-    target: Session = session.registry() if hasattr(session, "registry") else session
+    target = session_behind(session)
     if not isinstance(target, Session):
-        raise NotInStep(
-            f"A transactional step needs a SQLAlchemy session; session_factory= gave a "
-            f"{type(target).__qualname__}."
+        raise InvalidSetting(
+            "session_factory",
+            f"gave a {type(target).__qualname__}; a transactional step needs a SQLAlchemy Session.",
         )
 
     def refuse(committing: Session) -> None:
         if not committing.in_nested_transaction():
-            raise NotInStep(
+            raise CommitRefused(
                 "This step is transactional: the engine commits self.session together with the "
                 "step's completion. Take the commit out of the body."
             )

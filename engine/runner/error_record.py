@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pgbus.engine.codec import storable
 from pgbus.engine.decision import ErrorEntry
+from pgbus.engine.definition.policy import qualified_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,12 +53,6 @@ def record_error(error: BaseException, *, backtrace_lines: int) -> ErrorEntry:
             }
         ),
     )
-
-
-def qualified_name(error: type[BaseException]) -> str:
-    """The class as `module.Qualname`, without the module for builtins."""
-    name = f"{error.__module__}.{error.__qualname__}"
-    return storable(name.removeprefix("builtins."))
 
 
 def _message(error: BaseException) -> str:

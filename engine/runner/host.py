@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
-from pgbus.engine.errors import NotInStep
+from pgbus.engine.errors import InvalidSetting
 from pgbus.engine.subjects import SubjectReference, load_subject
 
 if TYPE_CHECKING:
@@ -70,12 +70,13 @@ class PhaseSession:
         self._session: Any = None
 
     def __call__(self) -> Any:
-        """The session; raises `NotInStep` when the bus has no session_factory."""
+        """The session; raises `InvalidSetting` when the bus has no session_factory."""
         if self._session is None:
             if self._factory is None:
-                raise NotInStep(
-                    "self.session needs Pgbus(session_factory=...): give the bus your sessionmaker "
-                    "or scoped_session."
+                raise InvalidSetting(
+                    "session_factory",
+                    "is missing, and self.session needs it: give Pgbus(session_factory=...) your "
+                    "sessionmaker or scoped_session.",
                 )
             # A scoped_session itself is kept, not the session it holds: only it can remove it.
             self._session = self._scope or self._factory()

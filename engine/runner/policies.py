@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from pgbus.engine.runner.attempt import Attempt
     from pgbus.engine.runner.services import Services
 
+#: A verb that ends its run as finished is no ruling on the error: it is a result.
+_ACTIONS: dict[type[StepVerb], PolicyAction] = {
+    PauseRun: PolicyAction.PAUSE,
+    SkipStep: PolicyAction.SKIP,
+    CancelRun: PolicyAction.CANCEL,
+    ReattemptStep: PolicyAction.REATTEMPT,
+}
+
 _log = logging.getLogger("pgbus.runner")
 
 
@@ -103,13 +111,4 @@ def _asked(
 
 
 def _ruling_of(verb: StepVerb) -> Ruling:
-    match verb:
-        case ReattemptStep():
-            return Ruling(PolicyAction.REATTEMPT, verb.wait.total_seconds(), verb.reason)
-        case SkipStep():
-            return Ruling(PolicyAction.SKIP, reason=verb.reason)
-        case CancelRun():
-            return Ruling(PolicyAction.CANCEL, reason=verb.reason)
-        case PauseRun():
-            return Ruling(PolicyAction.PAUSE, reason=verb.reason)
-    raise TypeError(f"{verb!r} decides nothing about an error.")
+    return Ruling(_ACTIONS[type(verb)], verb.wait.total_seconds(), verb.reason)

@@ -276,7 +276,7 @@ class Database:
         `session` is a SQLAlchemy Session, scoped_session or Connection. One that is bound
         to another database raises `WrongDatabase`, before anything is written.
         """
-        given = session.registry() if isinstance(session, scoped_session) else session
+        given = session_behind(session)
         if isinstance(given, Session):
             host = given.connection()
         elif isinstance(given, sqlalchemy.Connection):
@@ -319,6 +319,11 @@ def array_literal(names: Iterable[str]) -> str:
     """A text[] as PostgreSQL writes it: made once, it costs nothing on each statement."""
     quoted = (name.replace("\\", "\\\\").replace('"', '\\"') for name in names)
     return "{" + ",".join(f'"{name}"' for name in quoted) + "}"
+
+
+def session_behind(session: Any) -> Any:
+    """The session that a scoped_session holds here; anything else as it is."""
+    return session.registry() if isinstance(session, scoped_session) else session
 
 
 def is_passing(error: BaseException) -> bool:

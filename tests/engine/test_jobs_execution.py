@@ -118,9 +118,6 @@ def send(bus, body, queue=QUEUE):
         return messages.send(connection, queue, body, wait=0, not_before=None)
 
 
-# Success -----------------------------------------------------------------------------------
-
-
 def test_a_job_that_returns_is_archived_and_told(bus, database, work, told):
     message_id = note.enqueue(7, copy=True)
     work()
@@ -206,9 +203,6 @@ def test_an_archive_whose_answer_was_lost_still_counts_as_completed(bus, databas
     archived_already.enqueue()
     work()
     assert (archived(database), [type(one) for one in told]) == (1, [JobCompleted])
-
-
-# Retries -----------------------------------------------------------------------------------
 
 
 def test_a_job_that_raises_is_due_again_and_its_error_kept(bus, database, work, told):
@@ -329,9 +323,6 @@ def test_a_failure_of_a_discarded_message_leaves_nothing_behind(bus, database, w
     work()
     assert (waiting(database), waiting(database, DEAD), failed_jobs(database)) == (0, 0, [])
     assert told == []
-
-
-# Dead letters ------------------------------------------------------------------------------
 
 
 def test_after_its_retries_a_message_is_a_dead_letter(bus, database, work, told):
@@ -481,9 +472,6 @@ def test_the_last_allowed_delivery_after_crashes_is_still_run(bus, database, wor
         work.take()
     work()
     assert (len(calls), archived(database)) == (1, 1)
-
-
-# The host's surroundings --------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -240,9 +240,6 @@ def _set_read_only(server, value):
         connection.execute("SELECT pg_reload_conf()")
 
 
-# Behind PgBouncer -------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def pooler(database):
     """A PgBouncer in transaction mode before the test's server; gives the URL through it."""

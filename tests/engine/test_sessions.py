@@ -10,9 +10,10 @@ from sqlalchemy import ForeignKey
 from sqlalchemy.orm import Mapped, Session, mapped_column, scoped_session, sessionmaker
 from support.driving import Driver
 from support.hosts import HostModel, Purchase, make_purchases
+from support.scripts import Transactional, script
 
 from pgbus import Pgbus, Workflow, cancel_if, on_exception, register_subject, step
-from pgbus.engine.errors import NotInStep, SubjectGone, UnknownSubject
+from pgbus.engine.errors import InvalidSetting, SubjectGone, UnknownSubject
 
 told = []
 helpers = {}
@@ -290,13 +291,24 @@ def test_the_host_sees_a_scoped_session_untouched_in_another_thread(database):
     assert state(database) == "written"
 
 
+def test_a_transactional_step_is_told_of_a_factory_that_makes_no_session(database):
+    bus = Pgbus(database_url=database.url, session_factory=database.engine.connect)
+    script()
+    run = Transactional.start()
+    Driver(bus).drain()
+    [attempt] = run.steps
+    bus.close()
+    assert attempt.error_class.endswith(InvalidSetting.__name__)
+    assert "Setting session_factory: gave a Connection;" in attempt.error_message
+
+
 def test_without_a_session_factory_a_step_is_told_to_give_one(database):
     bus = Pgbus(database_url=database.url)
     run = NeedsSession.start()
     Driver(bus).drain()
     [attempt] = run.steps
     bus.close()
-    assert attempt.error_class.endswith(NotInStep.__name__)
+    assert attempt.error_class.endswith(InvalidSetting.__name__)
     assert "Pgbus(session_factory=...)" in attempt.error_message
 
 

@@ -13,7 +13,7 @@ from support.waiting import eventually
 from support.workers import Stage, running
 
 from pgbus import Pgbus
-from pgbus.engine.errors import NotInStep
+from pgbus.engine.errors import CommitRefused
 from pgbus.engine.states import AttemptStatus, Event, RunStatus
 
 
@@ -170,7 +170,7 @@ def test_the_writes_stand_when_the_step_completes_and_only_then(
 
 def test_a_body_that_commits_is_refused_before_anything_is_committed(perform, effects):
     run = perform(writing(lambda self: self.session.commit()))
-    assert (run.status, errors(run)) == (RunStatus.PAUSED, ["pgbus.engine.errors.NotInStep"])
+    assert (run.status, errors(run)) == (RunStatus.PAUSED, ["pgbus.engine.errors.CommitRefused"])
     assert "Take the commit out" in run.steps[0].error_message
     assert effects() == []
 
@@ -182,13 +182,13 @@ def test_a_commit_inside_a_savepoint_block_is_refused_too(perform, effects):
         self.session.commit()
 
     run = perform(body)
-    assert (run.status, errors(run)) == (RunStatus.PAUSED, ["pgbus.engine.errors.NotInStep"])
+    assert (run.status, errors(run)) == (RunStatus.PAUSED, ["pgbus.engine.errors.CommitRefused"])
     assert effects() == []
 
 
 def test_a_refused_commit_that_is_swallowed_leaves_the_step_whole(perform, effects):
     def body(self):
-        with contextlib.suppress(NotInStep):
+        with contextlib.suppress(CommitRefused):
             self.session.commit()
 
     run = perform(writing(body))

@@ -147,9 +147,6 @@ def newest(run):
     return run.steps[-1]
 
 
-# pause and resume ---------------------------------------------------------------------
-
-
 def test_a_paused_run_is_not_claimed_whatever_messages_are_left(bus, driver, database):
     run = Delivery.start().pause()
     driver.drain()
@@ -334,9 +331,6 @@ def test_resume_is_all_or_nothing(bus, driver, database, joined, held):
     assert (attempts[-1].held is not None) is held
 
 
-# the queues a verb sends to ------------------------------------------------------------
-
-
 def test_a_verb_sends_to_a_queue_that_no_worker_has_made_yet(bus, driver, database):
     run = Scattered.start()
     driver.drain()
@@ -372,9 +366,6 @@ def test_resume_sends_to_the_queue_that_the_class_names_by_now(bus, driver, data
     ]
 
 
-# what the host is told -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("verb", "name"),
     [
@@ -404,9 +395,6 @@ def test_the_host_is_told_nothing_of_a_verb_that_is_refused(bus):
     with heard("pgbus.workflow_cancelled") as told, pytest.raises(InvalidTransition):
         run.cancel()
     assert told == []
-
-
-# resume_at -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -472,9 +460,6 @@ def test_resume_at_drops_what_was_held(bus, driver):
     assert Delivery.ran == ["pack", "confirm"]
 
 
-# cancel --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("claimed", [False, True])
 def test_cancel_closes_the_open_attempt_with_its_end(bus, driver, database, claimed):
     run = Delivery.start()
@@ -513,9 +498,6 @@ def test_cancel_leaves_an_attempt_that_ended_as_it_is(bus, driver):
     assert newest(run) == before
 
 
-# skip ----------------------------------------------------------------------------------
-
-
 def test_skip_of_a_failed_step_keeps_its_error_and_goes_on(bus, driver):
     run = Delivery.start(meets="fire")
     driver.drain()
@@ -546,9 +528,6 @@ def test_skip_says_that_there_is_nothing_to_skip_after_a_completed_step(bus, dri
     driver.drain()
     with pytest.raises(InvalidTransition, match=r"step pack is completed.*nothing to skip"):
         run.skip()
-
-
-# run_now and reschedule ----------------------------------------------------------------
 
 
 def test_run_now_starts_a_far_off_step_at_once(bus, driver, database):
@@ -659,9 +638,6 @@ def test_a_worker_that_waits_with_a_message_sent_anew_meanwhile_claims_nothing_w
     assert run.reload().status == "finished"
 
 
-# rerun ---------------------------------------------------------------------------------
-
-
 def test_a_rerun_is_a_new_run_about_the_same_and_the_two_know_of_each_other(bus, driver):
     old = Delivery.start(Parcel(7), weight=2)
     driver.drain()
@@ -714,9 +690,6 @@ def test_a_rerun_on_an_outdated_schema_names_the_command(bus, driver, database):
             other.find(run.workflow_id).rerun()
     finally:
         other.close()
-
-
-# actor and reason ----------------------------------------------------------------------
 
 
 def test_the_actor_is_app_unless_the_caller_says(bus):
@@ -778,9 +751,6 @@ def test_a_bodys_reason_that_postgresql_cannot_store_does_not_keep_the_run_perfo
     if not held:
         assert run.events[-1].reason.startswith("no\N{SYMBOL FOR NULL} more x")
         assert len(run.events[-1].reason) == 1000
-
-
-# which run -----------------------------------------------------------------------------
 
 
 def ask(bus, workflow_id, verb):

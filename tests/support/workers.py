@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
-import psycopg
 from support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -231,21 +230,6 @@ class Stage:
                 run.workflow_id,
             )
         ]
-
-    def now(self) -> float:
-        """The database's clock, asked through another database."""
-        return float(self._elsewhere("SELECT extract(epoch FROM clock_timestamp())"))
-
-    def transactions(self) -> int:
-        """How many this database has seen: each statement of an idle process is one."""
-        return self._elsewhere(
-            "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = %s",
-            self.database.name,
-        )
-
-    def _elsewhere(self, statement: str, *parameters: object) -> Any:
-        with psycopg.connect(self.database.server.admin_url) as connection:
-            return connection.execute(statement, parameters or None).fetchone()[0]
 
     def trails(self, *runs: Any) -> str:
         return "\n".join(

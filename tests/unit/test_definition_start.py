@@ -80,6 +80,12 @@ def test_an_idempotency_key_has_at_most_255_characters():
         OrderWorkflow.options(idempotency_key=key + "k")
 
 
+@pytest.mark.parametrize("key", ["nul \0", "half \ud83d", 7, 0, b"k"])
+def test_an_idempotency_key_is_text_that_can_be_stored(key):
+    with pytest.raises(ValueError, match=r"idempotency_key is .*; give a str without NUL"):
+        OrderWorkflow.options(idempotency_key=key)
+
+
 def test_many_starts_are_one_call(bus):
     items = [("order", {"plan": "pro"}), (None, {})]
     assert OrderWorkflow.start_many(items) == "start_runs answered"

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from pgbus.engine.runner.error_record import MESSAGE_LENGTH, qualified_name, record_error
+from pgbus.engine.definition.policy import qualified_name
+from pgbus.engine.runner.error_record import MESSAGE_LENGTH, record_error
 
 
 class ShopError(Exception):

@@ -140,6 +140,19 @@ def test_an_error_is_named_by_its_qualified_name_or_a_bases():
     assert deciding(Named, ValueError()) is None
 
 
+@pytest.mark.parametrize("name", ["KeyError", "builtins.KeyError"])
+def test_a_builtin_error_is_named_as_it_is_recorded_or_with_its_module(name):
+    class Named(Workflow):
+        policies = (numbered(1, name),)
+
+        @step
+        def pay(self): ...
+
+    assert deciding(Named, KeyError()) == 1
+    assert deciding(Named, LookupError()) is None
+    assert str(Named.policies[0]) == "on_exception(KeyError)"
+
+
 def test_a_method_decides_for_every_step_of_its_class():
     class Deciding(Workflow):
         @on_exception(PaymentError, report="never", max_reattempts=3)
@@ -293,7 +306,9 @@ def test_a_bad_option_is_named_with_the_errors_of_its_policy(options, problem):
         (5, "5 is neither an exception class nor the name of one"),
         (int, "<class 'int'> is neither an exception class"),
         (ValueError("instance"), "is neither an exception class"),
-        ("ValueError", "'ValueError' is no qualified class name; write 'module.Name'"),
+        ("CardError", "'CardError' is no qualified class name; write 'module.Name'"),
+        ("print", "<built-in function print> is neither an exception class nor the name of one"),
+        ("builtins.SystemExit", "SystemExit is no error of a step"),
         ("stripe.card error", "'stripe.card error' is no qualified class name"),
         (KeyboardInterrupt, "KeyboardInterrupt is no error of a step; no policy ever sees it"),
         (SystemExit, "SystemExit is no error of a step"),
@@ -378,6 +393,6 @@ def test_a_backoff_that_gives_no_duration_is_named(result):
     policy = on_exception(PaymentError, action="reattempt", wait=gentle)
     with pytest.raises(
         ValueError,
-        match=r"^on_exception\(.*PaymentError\): wait=.*gentle gave, for attempt 4: .*no d",
+        match=r"^on_exception\(.*PaymentError\): wait=.*gentle gave, for reattempt 4: .*no d",
     ):
         policy.delay(4)

@@ -13,7 +13,9 @@ DECLARE
     v_at timestamptz := greatest(v_now + make_interval(secs => p_wait), p_not_before);
     v_sent boolean := v_at <= v_now + interval '1 minute';
     v_started uuid[];
+    v_step_ids bigint[];
     v_message_ids bigint[];
+    v_addressees uuid[];
 BEGIN
     WITH inserted AS (
         INSERT INTO {schema}.workflows
@@ -25,8 +27,8 @@ BEGIN
                WITH ORDINALITY AS n (workflow_id, subject_type, subject_id, arguments, place)
          ORDER BY n.place
         ON CONFLICT DO NOTHING
-        RETURNING workflow_id)
-    SELECT array_agg(i.workflow_id) INTO v_started FROM inserted i;
+        RETURNING workflow_id, step_id)
+    SELECT array_agg(i.workflow_id), array_agg(i.step_id) INTO v_started, v_step_ids FROM inserted i;
     IF v_started IS NULL THEN
         RETURN;
     END IF;
@@ -34,22 +36,18 @@ BEGIN
         SELECT array_agg(m) INTO v_message_ids
           FROM pgmq.send_batch(p_queue, ARRAY(SELECT jsonb_build_object('workflow_id', id)
                                                 FROM unnest(v_started) AS id), NULL::jsonb[], v_at) AS m;
+        -- Which message is whose is read back: send_batch promises no order.
+        EXECUTE format('SELECT array_agg(msg_id), array_agg((message ->> ''workflow_id'')::uuid)
+                          FROM pgmq.%I WHERE msg_id = ANY ($1)', pgmq.format_table_name(p_queue, 'q'))
+           INTO v_message_ids, v_addressees USING v_message_ids;
         PERFORM pg_notify('{channel}', p_queue);
     END IF;
     INSERT INTO {schema}.workflow_steps
-        (step_id, workflow_id, step_name, attempt, status, queue, created_at, scheduled_at, send_at)
-    SELECT w.step_id, w.workflow_id, p_step_name, 1, 'scheduled', p_queue, v_now, v_at,
+        (step_id, workflow_id, step_name, attempt, status, queue, message_id, created_at, scheduled_at, send_at)
+    SELECT r.step_id, r.workflow_id, p_step_name, 1, 'scheduled', p_queue, m.message_id, v_now, v_at,
            CASE WHEN NOT v_sent THEN v_at END
-      FROM {schema}.workflows w WHERE w.workflow_id = ANY (v_started);
-    IF v_sent THEN
-        -- Which message is whose is read back: send_batch promises no order.
-        EXECUTE format('UPDATE {schema}.workflow_steps s SET message_id = q.msg_id
-                          FROM pgmq.%I q
-                         WHERE q.msg_id = ANY ($1) AND s.workflow_id = (q.message ->> ''workflow_id'')::uuid
-                           AND s.attempt = 1 AND s.step_name = $2',
-                       pgmq.format_table_name(p_queue, 'q'))
-          USING v_message_ids, p_step_name;
-    END IF;
+      FROM unnest(v_started, v_step_ids) AS r (workflow_id, step_id)
+      LEFT JOIN unnest(v_addressees, v_message_ids) AS m (workflow_id, message_id) USING (workflow_id);
     INSERT INTO {schema}.workflow_events
         (workflow_id, event, step_name, attempt, actor, reason, from_status, to_status, created_at)
     SELECT id, e.event, e.step_name, e.attempt, p_actor, e.reason, e.from_status, 'ready', v_now
@@ -58,6 +56,5 @@ BEGIN
                    (2, 'step_scheduled', p_step_name, 1, NULL, 'ready'))
                AS e (n, event, step_name, attempt, reason, from_status)
      ORDER BY id, e.n;
-    RETURN QUERY SELECT w.workflow_id, w.created_at, w.step_id FROM {schema}.workflows w
-                  WHERE w.workflow_id = ANY (v_started);
+    RETURN QUERY SELECT r.workflow_id, v_now, r.step_id FROM unnest(v_started, v_step_ids) AS r (workflow_id, step_id);
 END $$;
