@@ -4,7 +4,7 @@ failures    what becomes of an error: one line and an exit code
 app         --app: the host's bus
 workflows, migrate, processes    the commands, one noun a module
 documents   answers as JSON
-sentences, tables                answers for people
+answers, sentences, tables       answers for people
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pgbus.engine.cli.workflows import workflows
 
 
 @click.group(cls=Commands)
+@click.version_option(package_name="pgbus", message="pgbus %(version)s")
 def main() -> None:
     """Durable workflows on PostgreSQL.
 
@@ -25,12 +26,15 @@ def main() -> None:
     object of your application or a callable that returns one. The others run without it on
     PGBUS_DATABASE_URL.
 
+    With --json a command prints one JSON document, an error too, as {"error": "..."} on
+    standard error.
+
     \b
     Exit codes:
       0  done
       1  refused: the run's state does not allow it, there is no such run, its class
          is not loaded, the schema is not current (also: migrate --check)
-      2  wrong usage or a bad setting
+      2  wrong usage, a bad setting, or an application that cannot be loaded
       3  the database cannot be reached
     """  # noqa: D301 (click takes the character itself)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -12,6 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pgbus.engine.bus import Pgbus
+from pgbus.engine.cli.tables import printable
+from pgbus.engine.errors import InvalidSetting
+from pgbus.engine.runner.error_record import record_error
+from pgbus.engine.storage.database import is_passing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,16 +24,38 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
+_BACKTRACE_LINES = 10
 
-def app_option(*, required: bool = False) -> Callable[[F], F]:
-    """The option `--app`, which gives a command its `app`."""
+
+class AppFailure(click.ClickException):
+    """The host's code raised when it was loaded: the error, and the host's lines that led to it."""
+
+    exit_code = 2
+
+    def __init__(self, app: str, error: Exception) -> None:
+        entry = record_error(error, backtrace_lines=_BACKTRACE_LINES)
+        told = f"{app} cannot be loaded: {entry.error_class}: {entry.message}"
+        lines = [told, *(f"  {line}" for line in json.loads(entry.document)["backtrace"])]
+        super().__init__("\n".join(map(printable, lines)))
+
+
+def app_option(*, why: str | None = None) -> Callable[[F], F]:
+    """The option `--app`, which gives a command its `app`; `why` says what cannot do without."""
+
+    def check(_ctx: click.Context, _option: click.Parameter, app: str | None) -> str | None:
+        if why and not app:
+            raise click.UsageError(
+                f"{why}: give --app module:attribute, such as shop.app:bus, or set PGBUS_APP."
+            )
+        return app
+
     return click.option(
         "--app",
         envvar="PGBUS_APP",
         show_envvar=True,
-        required=required,
+        callback=check,
         metavar="MODULE:ATTRIBUTE",
-        help="Your application's Pgbus, or a callable that returns it.",
+        help=f"Your application's Pgbus, or a callable that returns it.{' Required.' if why else ''}",
     )
 
 
@@ -47,12 +74,14 @@ def load(app: str) -> Pgbus:
     module_name, _, attribute = app.partition(":")
     if not module_name or not attribute:
         raise _refusal(f"{app!r} is not of the form module:attribute, such as shop.app:bus.")
-    module = _imported(module_name)
+    with _hosts_errors(app):
+        module = _imported(module_name)
     try:
         found = getattr(module, attribute)
     except AttributeError:
         raise _refusal(_without(module, attribute)) from None
-    bus = found() if callable(found) else found
+    with _hosts_errors(app):
+        bus = found() if callable(found) else found
     if not isinstance(bus, Pgbus):
         raise _refusal(
             f"{app} is {type(found).__name__!r}, which is no Pgbus and returns none; name the "
@@ -68,13 +97,26 @@ def _imported(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # One that the host's own module misses is the host's error, with its traceback.
+        # One that the host's own module misses is the host's error.
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
         raise _refusal(
             f"There is no module {error.name}; it is looked for in the current folder and among "
             "the installed packages."
         ) from None
+
+
+@contextmanager
+def _hosts_errors(app: str) -> Iterator[None]:
+    """Turns what the host's code raises into an `AppFailure`; what one line says all about stays."""
+    try:
+        yield
+    except (click.ClickException, InvalidSetting):
+        raise
+    except Exception as error:
+        if is_passing(error):
+            raise
+        raise AppFailure(app, error) from error
 
 
 def _without(module: ModuleType, attribute: str) -> str:

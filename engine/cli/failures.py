@@ -1,7 +1,8 @@
-"""What becomes of an error: one line on standard error, and an exit code."""
+"""What becomes of an error: one line on standard error (with --json a document), and an exit code."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
@@ -39,15 +40,33 @@ class DatabaseAway(Failure):
 class Commands(click.Group):
     """A group whose commands end in a `Failure` where pgbus or the database says no."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The group's words; notes whether JSON is wanted, also where the rest is wrong usage."""
+        ctx.obj = {"as_json": "--json" in args}
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """What the command returns; errors of any other kind keep their traceback."""
         try:
             return super().invoke(ctx)
-        except InvalidSetting as error:
-            raise BadSetting(str(error)) from error
-        except PgbusError as error:
-            raise Refused(str(error)) from error
         except Exception as error:
-            if not is_passing(error):
+            failure = _failure(error)
+            if failure is None:
                 raise
-            raise DatabaseAway(f"PostgreSQL does not answer: {cause_of(error)}") from error
+            if not ctx.obj["as_json"]:
+                raise failure from error
+            click.echo(json.dumps({"error": failure.format_message()}), err=True)
+            ctx.exit(failure.exit_code)
+
+
+def _failure(error: Exception) -> click.ClickException | None:
+    match error:
+        case click.ClickException():
+            return error
+        case InvalidSetting():
+            return BadSetting(str(error))
+        case PgbusError():
+            return Refused(str(error))
+    if is_passing(error):
+        return DatabaseAway(f"PostgreSQL does not answer: {cause_of(error)}")
+    return None

@@ -18,30 +18,33 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
-def setting_option(setting: str, help_text: str) -> Callable[[F], F]:
+def setting_option(setting: str, help_text: str, **shape: Any) -> Callable[[F], F]:
     """An option that sets a setting's variable before the application is imported."""
 
-    def set_variable(_ctx: click.Context, _option: click.Parameter, value: str | None) -> None:
+    def set_variable(_ctx: click.Context, _option: click.Parameter, value: object) -> None:
         if value is not None:
-            os.environ[f"PGBUS_{setting.upper()}"] = value
+            os.environ[f"PGBUS_{setting.upper()}"] = str(value)
 
     return click.option(
         f"--{setting.replace('_', '-')}",
         callback=set_variable,
         expose_value=False,
         help=f"{help_text} Sets PGBUS_{setting.upper()}.",
+        **shape,
     )
 
 
 #: Given by the supervisor to its children: without the process that has it, they stop.
 supervisor_option = click.option("--supervisor", type=int, hidden=True)
 
-log_format_option = setting_option("log_format", "text or json.")
+log_format_option = setting_option(
+    "log_format", "How records are written.", type=click.Choice(["text", "json"])
+)
 
 
 @click.command()
-@app_option(required=True)
-@setting_option("workers", "How many worker processes.")
+@app_option(why="start must load your workflows and jobs")
+@setting_option("workers", "How many worker processes.", type=int)
 @log_format_option
 @click.pass_context
 def start(ctx: click.Context, app: str) -> None:
@@ -56,9 +59,9 @@ def start(ctx: click.Context, app: str) -> None:
 
 
 @click.command()
-@app_option(required=True)
-@setting_option("queues", "The queues to serve, separated by commas.")
-@setting_option("threads", "How many steps and jobs run at once.")
+@app_option(why="worker must load your workflows and jobs")
+@setting_option("queues", "The queues to serve.", metavar="NAME,...")
+@setting_option("threads", "How many steps and jobs run at once.", type=int)
 @log_format_option
 @supervisor_option
 @click.pass_context
@@ -74,7 +77,7 @@ def worker(ctx: click.Context, app: str, supervisor: int | None) -> None:
 
 
 @click.command()
-@app_option(required=True)
+@app_option(why="dispatcher needs the Pgbus of your application")
 @log_format_option
 @supervisor_option
 @click.pass_context

@@ -6,14 +6,22 @@ import json
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from pgbus.engine.definition.policy import qualified_name
+from pgbus.engine.errors import StepStalled
 from pgbus.engine.states import AttemptStatus, Event, RunStatus
 
 if TYPE_CHECKING:
     from datetime import datetime
     from zoneinfo import ZoneInfo
 
+    from pgbus.engine.insights.attempts import Attempt
     from pgbus.engine.insights.events import TrailEntry
     from pgbus.engine.insights.runs import RunSummary
+    from pgbus.engine.states import Verb
+
+_SYSTEM = "system"
+_STALLED = qualified_name(StepStalled)
+_AT_ONCE = timedelta(seconds=1)
 
 #: Of these the step says nothing that the entries around them do not.
 _OF_THE_RUN = frozenset(
@@ -50,18 +58,40 @@ def state_sentence(run: RunSummary, zone: ZoneInfo) -> str:
     return f"{run.status} on {step}{ended}"
 
 
-def event_sentence(entry: TrailEntry) -> str:
-    """Who did what to which attempt, and why: "Resumed by cli:alice: SMTP fixed"."""
+def event_sentence(entry: TrailEntry, attempt: Attempt | None, zone: ZoneInfo) -> str:
+    """Who did what to which attempt, and why: "Resumed by cli:alice: SMTP fixed".
+
+    `attempt` is the one that the entry is about, as it stands now.
+    """
     facts = []
     if entry.event not in _OF_THE_RUN and entry.step_name is not None:
         facts = [entry.step_name, f"attempt {entry.attempt}"]
     if entry.encoded_details is not None:
         details = json.loads(entry.encoded_details)
         facts += [f"{_words(name)} {value}" for name, value in details.items()]
+    if attempt is not None:
+        facts += _facts_of(attempt, entry, zone)
     sentence = f"{_words(entry.event).capitalize()} by {entry.actor}"
     if facts:
         sentence += f" ({', '.join(facts)})"
     return f"{sentence}: {entry.reason}" if entry.reason else sentence
+
+
+def _facts_of(attempt: Attempt, entry: TrailEntry, zone: ZoneInfo) -> list[str]:
+    match entry.event:
+        case Event.STEP_SCHEDULED if attempt.status is AttemptStatus.SCHEDULED:
+            if attempt.scheduled_at - entry.created_at > _AT_ONCE:
+                return [f"due {at(attempt.scheduled_at, zone)}"]
+        case Event.PAUSED if entry.actor == _SYSTEM and attempt.error_class is not None:
+            if attempt.error_class == _STALLED:
+                return [f"the worker of {attempt.step_name} died"]
+            return [f"{attempt.step_name} failed with {attempt.error_class}"]
+    return []
+
+
+def typed(verb: Verb) -> str:
+    """The verb as an operator types it."""
+    return verb.replace("_", "-")
 
 
 def at(moment: datetime, zone: ZoneInfo) -> str:

@@ -23,6 +23,14 @@ def aligned(rows: Iterable[Sequence[str]]) -> str:
     )
 
 
+def shortened(text: str, width: int) -> str:
+    """The text's first line, cut to the width with an ellipsis."""
+    first, *rest = text.strip().splitlines() or [""]
+    if rest or len(first) > width:
+        return f"{first[: width - 1].rstrip()}…"
+    return first
+
+
 def printable(text: str) -> str:
     """The text on one line, without what could act on a terminal."""
     return "".join(letter if letter.isprintable() else " " for letter in text)

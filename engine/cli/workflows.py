@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 from zoneinfo import ZoneInfo
 
 import click
 
+from pgbus.engine.cli.answers import detail_text, page_text
 from pgbus.engine.cli.app import app_option, opened
 from pgbus.engine.cli.documents import document
-from pgbus.engine.cli.sentences import at, duration, event_sentence, state_sentence
-from pgbus.engine.cli.tables import aligned, printable, table
-from pgbus.engine.errors import RunNotFound
+from pgbus.engine.cli.failures import Refused
+from pgbus.engine.cli.sentences import state_sentence, typed
+from pgbus.engine.cli.tables import printable
+from pgbus.engine.definition import registry
+from pgbus.engine.errors import InvalidTransition, RunNotFound, StepNotDefined
 from pgbus.engine.insights import runs
 from pgbus.engine.insights.runs import RunFilter
 from pgbus.engine.runner.run import Run
@@ -25,8 +29,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pgbus.engine.bus import Pgbus
-    from pgbus.engine.insights.attempts import Attempt
-    from pgbus.engine.insights.runs import RunDetail, RunPage, RunSummary
 
 _LONGEST_PAGE = 1000
 _STATUSES: dict[str, RunStatus | Literal["ongoing", "all"]] = {
@@ -49,6 +51,21 @@ def _moment(_ctx: click.Context, _parameter: click.Parameter, text: str) -> date
     return moment
 
 
+class _Count(click.IntRange):
+    """A whole number of at least 1."""
+
+    def __init__(self, most: int | None = None) -> None:
+        super().__init__(1, most)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number; says which ones there are when it is none of them."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            wanted = "of at least 1" if self.max is None else f"from 1 to {self.max}"
+            self.fail(f"{value!r} is not a whole number {wanted}.", param, ctx)
+
+
 _run_argument = click.argument("workflow_id", type=click.UUID, metavar="ID")
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
@@ -65,14 +82,17 @@ def workflows() -> None:
     type=click.Choice(list(_STATUSES)),
     default="ongoing",
     show_default=True,
+    help="Of the run.",
 )
-@click.option("--class", "workflow_class", metavar="DOTTED.NAME")
+@click.option(
+    "--class", "workflow_class", metavar="DOTTED.NAME", help="Such as shop.workflows.OrderWorkflow."
+)
 @click.option("--step", "current_step", metavar="NAME", help="The step a run is on.")
 @click.option("--error", "error_class", metavar="CLASS", help="Of a run's newest attempt.")
 @click.option("--subject-type", metavar="TYPE")
 @click.option("--subject-id", metavar="ID")
 @click.option("--id", "workflow_id", type=click.UUID, metavar="ID")
-@click.option("--limit", type=click.IntRange(1, _LONGEST_PAGE), default=50, show_default=True)
+@click.option("--limit", type=_Count(_LONGEST_PAGE), default=50, show_default=True)
 @click.option("--after", type=click.UUID, metavar="ID", help="Runs older than this one.")
 @click.option("--before", type=click.UUID, metavar="ID", help="Runs newer than this one.")
 @_json_option
@@ -100,7 +120,11 @@ def list_command(
             page = runs.page(
                 connection, wanted, limit=limit, after=_text(after), before=_text(before)
             )
-        click.echo(document(page) if as_json else _page_text(page, _zone(bus)))
+            hides = not as_json and status == "ongoing" and runs.hides_ended(connection, wanted)
+        zone = _zone(bus)
+    click.echo(document(page) if as_json else page_text(page, zone, hides_ended=hides))
+    if not (as_json or page.runs or hides) and (hint := _class_hint(wanted.workflow_class, app)):
+        click.echo(hint)
 
 
 @workflows.command()
@@ -108,7 +132,7 @@ def list_command(
 @app_option()
 @click.option(
     "--limit",
-    type=click.IntRange(1),
+    type=_Count(),
     default=100,
     show_default=True,
     help="At most this many of the newest attempts, and of the newest events.",
@@ -120,7 +144,7 @@ def show(workflow_id: UUID, app: str | None, limit: int, *, as_json: bool) -> No
         bus.check_schema()
         with bus.services.database.autocommit() as connection:
             detail = runs.detail(connection, str(workflow_id), limit=limit)
-        click.echo(document(detail) if as_json else _detail_text(detail, _zone(bus)))
+        click.echo(document(detail) if as_json else detail_text(detail, _zone(bus), app))
 
 
 def _act(verb: Verb) -> Callable[..., None]:
@@ -140,7 +164,10 @@ def _act(verb: Verb) -> Callable[..., None]:
             run = bus.find(str(workflow_id))
             if run is None:
                 raise RunNotFound(f"There is no run {workflow_id}.")
-            affected: Run = getattr(run, verb)(**arguments, actor=actor, reason=reason)
+            try:
+                affected: Run = getattr(run, verb)(**arguments, actor=actor, reason=reason)
+            except (InvalidTransition, StepNotDefined) as refusal:
+                raise Refused(re.sub(rf"\b{verb}\b", typed(verb), str(refusal))) from refusal
             with bus.services.database.autocommit() as connection:
                 summary = runs.summary(connection, affected.workflow_id)
             text = f"{summary.workflow_id}: {state_sentence(summary, _zone(bus))}"
@@ -164,106 +191,57 @@ _ARGUMENTS = {
 }
 
 
+#: In the list of commands, where a line has room for no more.
+_SHORT_HELP = {
+    Verb.PAUSE: "Let nothing more of a run start.",
+    Verb.RESUME: "Let a paused run go on.",
+    Verb.RESUME_AT: "Let a paused run go on with another step.",
+    Verb.CANCEL: "End a run.",
+    Verb.SKIP: "Leave out the step a paused run is on.",
+    Verb.RUN_NOW: "Run the scheduled step at once.",
+    Verb.RESCHEDULE: "Move the scheduled step to a moment.",
+    Verb.RERUN: "Start an ended run anew.",
+}
+
+
 def _add_command(verb: Verb) -> None:
     command = _act(verb)
     options = [
         _json_option,
         click.option("--reason", metavar="TEXT", help="Why; it goes on the audit trail."),
-        click.option("--actor", default=_default_actor, metavar="NAME", help="Who; cli:<you>."),
-        app_option(required=verb in NEEDS_CLASS),
+        click.option(
+            "--actor",
+            default=_default_actor,
+            metavar="NAME",
+            help="Who asks, for the audit trail; else cli: and your user name.",
+        ),
+        app_option(
+            why=f"{typed(verb)} must know the steps of the run's class"
+            if verb in NEEDS_CLASS
+            else None
+        ),
         *([_ARGUMENTS[verb]] if verb in _ARGUMENTS else []),
         _run_argument,
     ]
     for option in options:
         command = option(command)
     help_text = getattr(Run, verb).__doc__.partition("\n")[0]
-    workflows.command(_typed(verb), help=help_text)(command)
-
-
-def _typed(verb: Verb) -> str:
-    """The verb as an operator types it."""
-    return verb.replace("_", "-")
+    workflows.command(typed(verb), help=help_text, short_help=_SHORT_HELP[verb])(command)
 
 
 for each in Verb:
     _add_command(each)
 
 
-def _page_text(page: RunPage, zone: ZoneInfo) -> str:
-    if not page.runs:
-        return "No run matches."
-    head = ("run", "class", "subject", "status", "what it does", "started", "last activity")
-    parts = [table(head, [_row(run, zone) for run in page.runs])]
-    if page.newer:
-        parts.append(f"Newer: --before {page.newer}")
-    if page.older:
-        parts.append(f"Older: --after {page.older}")
-    return "\n".join(parts)
-
-
-def _row(run: RunSummary, zone: ZoneInfo) -> tuple[str, ...]:
-    return (
-        run.workflow_id,
-        run.workflow_class,
-        _subject(run),
-        run.status,
-        state_sentence(run, zone),
-        at(run.created_at, zone),
-        at(run.updated_at, zone),
-    )
-
-
-def _detail_text(detail: RunDetail, zone: ZoneInfo) -> str:
-    sections = [
-        aligned(_facts(detail, zone)),
-        table(
-            ("step", "attempt", "status", "waited", "queued", "ran", "worker", "error"),
-            [_attempt_row(attempt) for attempt in detail.attempts],
-        ),
-        aligned([(at(event.created_at, zone), event_sentence(event)) for event in detail.events]),
-    ]
-    if detail.truncated:
-        sections.append("Older attempts or events are left out; --limit shows more.")
-    return "\n\n".join(sections)
-
-
-def _facts(detail: RunDetail, zone: ZoneInfo) -> list[tuple[str, str]]:
-    run = detail.run
-    actions = ", ".join(map(_typed, detail.available_actions))
-    facts = [
-        ("run", run.workflow_id),
-        ("class", run.workflow_class),
-        ("subject", _subject(run)),
-        ("now", state_sentence(run, zone)),
-        ("arguments", detail.encoded_arguments),
-        ("started", at(run.created_at, zone)),
-        ("last activity", at(run.updated_at, zone)),
-        ("actions", actions if detail.class_loaded else f"{actions}; more with --app"),
-    ]
-    optional = [
-        ("idempotency key", detail.idempotency_key),
-        ("rerun of", detail.rerun_of),
-        ("reruns", ", ".join(detail.reruns)),
-    ]
-    return [*facts, *((name, value) for name, value in optional if value)]
-
-
-def _attempt_row(attempt: Attempt) -> tuple[str, ...]:
-    error = f"{attempt.error_class}: {attempt.error_message}" if attempt.error_class else ""
-    return (
-        attempt.step_name,
-        str(attempt.attempt),
-        attempt.status,
-        duration(attempt.waited_seconds),
-        duration(attempt.queued_seconds),
-        duration(attempt.ran_seconds),
-        attempt.worker or "",
-        error,
-    )
-
-
-def _subject(run: RunSummary) -> str:
-    return f"{run.subject_type} {run.subject_id}" if run.subject_type else "-"
+def _class_hint(workflow_class: str | None, app: str | None) -> str | None:
+    """What may be wrong with a name that matched nothing; None when it is that of a loaded class."""
+    known = [definition.name for definition in registry.definitions()]
+    if workflow_class is None or workflow_class in known:
+        return None
+    hint = "--class takes a whole dotted name, such as shop.workflows.OrderWorkflow."
+    if app:
+        hint += f" {app} knows {', '.join(known) or 'no workflow class'}."
+    return printable(hint)
 
 
 def _text(value: UUID | str | None) -> str | None:

@@ -95,6 +95,14 @@ SELECT {_SUMMARY}
 
 _ONE = f"{_RUNS} WHERE w.workflow_id = CAST(:workflow_id AS uuid)"
 
+#: Bounded, because no index finds the ended runs that match a filter.
+_ENDED_LATELY = """
+SELECT 1
+  FROM (SELECT * FROM {schema}.workflows ORDER BY workflow_id DESC LIMIT 1000) w
+  JOIN {schema}.workflow_steps s ON s.step_id = w.step_id
+ WHERE w.ended_at IS NOT NULL
+"""
+
 _CONDITIONS = {
     "workflow_class": "w.workflow_class = :workflow_class",
     "current_step": "w.current_step = :current_step",
@@ -133,6 +141,14 @@ def page(
         older=found[-1].workflow_id if found and (more or backwards) else None,
         newer=found[0].workflow_id if found and (more if backwards else after) else None,
     )
+
+
+def hides_ended(connection: Connection, wanted: RunFilter) -> bool:
+    """Whether ended runs match the other filters too, as far as the newest thousand runs tell."""
+    given = {name: value for name, value in asdict(wanted).items() if value is not None}
+    conditions = [condition for name, condition in _CONDITIONS.items() if name in given]
+    statement = " AND ".join([_ENDED_LATELY, *conditions])
+    return bool(connection.rows(f"{statement} LIMIT 1", **given))
 
 
 def detail(connection: Connection, workflow_id: str, *, limit: int) -> RunDetail:

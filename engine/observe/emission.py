@@ -20,6 +20,8 @@ from pgbus.engine.storage.database import session_behind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pgbus.engine.states import Detection
+
 _log = logging.getLogger("pgbus.observe")
 
 
@@ -68,7 +70,7 @@ class StallDetected:
     workflow_class: str
     workflow_id: str
     step: str
-    detection: str
+    detection: Detection
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,26 +8,37 @@ import pytest
 from contracts.documents import ROOT
 
 from pgbus.engine.states import AttemptStatus, Event, Outcome, RunStatus
+from pgbus.engine.storage.claims import ClaimVerdict
+from pgbus.engine.storage.endings import EndVerdict
+from pgbus.engine.storage.starts import StartVerdict
 
 ENGINE = ROOT / "engine"
 FUNCTIONS = sorted((ENGINE / "storage" / "functions").glob("*.sql"))
 MODULES = [path for path in sorted(ENGINE.rglob("*.py")) if path != ENGINE / "states.py"]
 STATES = {member.value for kind in (RunStatus, AttemptStatus, Outcome, Event) for member in kind}
 
-#: Words in single quotes that SQL has beside the states, by what they are.
+#: What the database functions answer with, and in which files they do.
+VERDICTS = {
+    StartVerdict: ["20_start_run.sql"],
+    ClaimVerdict: ["30_claim.sql", "31_take.sql"],
+    EndVerdict: ["39_finalize_moved.sql", "40_finalize.sql"],
+}
+KNOWN = STATES | {member.value for kind in VERDICTS for member in kind}
+
+#: Words in single quotes that SQL has beside the states and verdicts, by what they are.
 OTHER_WORDS = {
-    *("applied", "claimed", "continued", "crashed", "declined", "duplicate", "gone"),  # verdicts
-    *("guarded", "held", "idle", "job", "late", "locked", "running", "started"),  # more of them
+    "gone",  # what claim() found before it knows better
     *("policy", "stall", "system"),  # causes, and an actor
     *("dead_letter", "error", "error_class", "error_message", "failed_at"),  # keys in JSON
     *("message_id", "outcome", "queue", "read_count", "workflow_id"),  # more of them
     *("q", "pgmq", "pg_namespace", "trigger", "c"),  # names of PGMQ and of catalogs
+    *("q_", "read_"),  # what names of tables and functions of a queue begin with
 }
 
 #: Where a word that is also a state's means something else.
 NO_STATES = {
     ("cli/workflows.py", "started"): "the head of a column",
-    ("runner/start.py", "started"): "a verdict of start_run()",
+    ("storage/starts.py", "started"): "a verdict of start_run()",
 }
 
 _SQL = re.compile(r"\b(SELECT|UPDATE|INSERT|DELETE)\b[^;]*\b(FROM|SET|INTO)\b")
@@ -52,12 +63,38 @@ def test_a_module_names_states_by_their_members(module):
 
 @pytest.mark.parametrize("file", FUNCTIONS, ids=lambda file: file.name)
 def test_a_function_file_names_states_that_exist(file):
-    assert _words_of(file) - STATES - OTHER_WORDS == set()
+    assert _words_of(file) - KNOWN - OTHER_WORDS == set()
 
 
 @pytest.mark.parametrize("module", MODULES, ids=_named)
 def test_a_statement_names_states_that_exist(module):
-    assert _words_of(module) - STATES - OTHER_WORDS == set()
+    assert _words_of(module) - KNOWN - OTHER_WORDS == set()
+
+
+@pytest.mark.parametrize("kind", VERDICTS, ids=lambda kind: kind.__name__)
+def test_the_verdicts_of_a_function_are_those_of_its_enum(kind):
+    words = set().union(
+        *(_words_of(ENGINE / "storage/functions" / name) for name in VERDICTS[kind])
+    )
+    verdicts = {member.value for member in kind}
+    assert verdicts <= words
+    assert words - verdicts - STATES - OTHER_WORDS == set()
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_named)
+def test_a_verdict_is_compared_as_a_member(module):
+    comparisons = (
+        node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Compare)
+    )
+    spelt_out = [
+        ast.unparse(one)
+        for one in comparisons
+        if getattr(one.left, "attr", None) == "verdict"
+        and any(
+            isinstance(part, ast.Constant) for right in one.comparators for part in ast.walk(right)
+        )
+    ]
+    assert spelt_out == []
 
 
 def test_each_exception_is_still_one():

@@ -5,7 +5,9 @@ import re
 import shutil
 import socket
 import subprocess
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from support.waiting import eventually
 from support.workers import Process, Stage, running
 
 from pgbus import Pgbus
+from pgbus.engine.storage import database as storage
 from pgbus.engine.storage import processes
 from pgbus.engine.storage.migrate import migrate
 
@@ -144,6 +147,23 @@ def test_a_process_told_to_stop_while_the_server_is_away_ends_in_order(crashing,
             process.says(AWAY)
         process.stop()
     crashing.database.server.start()
+
+
+def test_a_stop_ends_the_pause_before_the_next_try(bus, monkeypatch):
+    monkeypatch.setattr(storage, "_FIRST_PAUSE", 60)
+    stop = threading.Event()
+    tried = []
+
+    def work(_connection):
+        tried.append(1)
+        raise psycopg.OperationalError
+
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(bus.services.database.persistently, work, stop=stop)
+        eventually(lambda: bus.services.database.failures)
+        stop.set()
+        assert isinstance(told.exception(10), psycopg.OperationalError)
+    assert len(tried) == 2
 
 
 def test_every_connection_terminated_in_the_midst_of_fifty_runs(bus, stage):

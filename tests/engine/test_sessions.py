@@ -35,7 +35,7 @@ class PurchaseLine(HostModel):
     article: Mapped[str] = mapped_column(primary_key=True)
 
 
-class Boat:
+class Dinghy:
     def __init__(self, name):
         self.name = name
 
@@ -43,9 +43,9 @@ class Boat:
 for cls in (Voucher, Shipment, PurchaseLine):
     register_subject(cls)
 register_subject(
-    Boat,
+    Dinghy,
     id_of=lambda boat: boat.name,
-    load=lambda name, session: told.append(session) or (None if name == "sunk" else Boat(name)),
+    load=lambda name, session: told.append(session) or (None if name == "sunk" else Dinghy(name)),
 )
 
 
@@ -323,7 +323,7 @@ def test_without_a_session_factory_a_mapped_subject_names_the_setting(database):
 
 def test_an_adapter_loads_without_a_session_factory(database):
     bus = Pgbus(database_url=database.url)
-    run = Tell.start(Boat("Argo"), fleet=[Boat("sunk"), Boat("Pequod")])
+    run = Tell.start(Dinghy("Argo"), fleet=[Dinghy("sunk"), Dinghy("Pequod")])
     Driver(bus).drain()
     bus.close()
     told[:] = [one for one in told if one is not None]
@@ -335,7 +335,7 @@ def test_an_adapter_loads_without_a_session_factory(database):
 
 
 def test_an_adapter_is_given_the_session_of_the_phase(bus, driver, factory):
-    Tell.start(Boat("Argo"))
+    Tell.start(Dinghy("Argo"))
     driver.drain()
     session, _ = told
     assert (
@@ -344,7 +344,7 @@ def test_an_adapter_is_given_the_session_of_the_phase(bus, driver, factory):
 
 
 def test_a_subject_of_an_unknown_type_pauses_its_run_and_says_so(bus, driver, database):
-    run = Tell.start(Boat("Argo"))
+    run = Tell.start(Dinghy("Argo"))
     database.rows("UPDATE pgbus.workflows SET subject_type = 'Balloon'")
     driver.drain()
     assert run.reload().status == "paused"
