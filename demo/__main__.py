@@ -49,16 +49,30 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
-    for ending in _ENDINGS:
-        signal.signal(ending, signal.default_int_handler)
+    stop = _Stop()
     with listener:
         try:
-            return _run(options, listener)
-        except KeyboardInterrupt:
-            return 0
+            return _run(options, listener, stop)
+        except Exception:
+            # Ctrl-C reaches all that the terminal runs: while PostgreSQL is set up, that too.
+            if stop.wanted:
+                return 0
+            raise
 
 
-def _run(options: argparse.Namespace, listener: socket.socket) -> int:
+class _Stop:
+    """Whether a signal asked for the end; the handler does no more than note it."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        for ending in _ENDINGS:
+            signal.signal(ending, self._note)
+
+    def _note(self, _number: int, _frame: object) -> None:
+        self.wanted = True
+
+
+def _run(options: argparse.Namespace, listener: socket.socket, stop: _Stop) -> int:
     with ExitStack() as parts:
         home, server = _housed(options.data)
         print(f"PostgreSQL starts; its data and the workers' log are in {home}.", flush=True)
@@ -71,19 +85,27 @@ def _run(options: argparse.Namespace, listener: socket.socket) -> int:
         parts.enter_context(_served(app, listener))
         trail = parts.enter_context(closing(Trail(database_url)))
         _greet(options.port, database_url, trail)
-        parts.callback(trail.print_summary)
-        parts.callback(_ignore_signals)
         customer = Customer(
             f"http://{_HOST}:{options.port}", rate=options.rate, orders=options.orders
         )
-        return _watch(customer, trail, workers, until_idle=options.until_idle)
+        status = _watch(customer, trail, workers, stop, until_idle=options.until_idle)
+        print("Stopping ...", flush=True)
+        trail.print_summary()
+        return status
 
 
 def _watch(
-    customer: Customer, trail: Trail, workers: subprocess.Popen[bytes], *, until_idle: bool
+    customer: Customer,
+    trail: Trail,
+    workers: subprocess.Popen[bytes],
+    stop: _Stop,
+    *,
+    until_idle: bool,
 ) -> int:
     tick = threading.Event()
     while workers.poll() is None:
+        if stop.wanted:
+            return 0
         customer.shop()
         trail.print_news()
         if until_idle and customer.done and trail.idle():
@@ -170,13 +192,6 @@ def _greet(port: int, database_url: str, trail: Trail) -> None:
     print()
     trail.print_summary()
     print(flush=True)
-
-
-def _ignore_signals() -> None:
-    """From here on everything is being stopped; a second Ctrl-C must not leave half of it."""
-    for ending in _ENDINGS:
-        signal.signal(ending, signal.SIG_IGN)
-    print("Stopping ...", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,13 +18,16 @@ from pgbus.engine.states import Event
 #: An id is drawn before its transaction commits, so a lower one may appear after a higher.
 _LOOK_BACK = 200
 _STALLED = f"{StepStalled.__module__}.{StepStalled.__qualname__}"
+#: Long enough to kill its worker meanwhile.
+_LONG_STEP = "unload"
 _SOON = timedelta(seconds=1)
 _TODAY = timedelta(hours=1)
-_FIRST_HINT = 15.0
-_HINT_EVERY = 30.0
+#: How often a hint is given at most; who follows it is not given it again.
+_HINTS = 2
 
 _EVENTS = """
-SELECT e.event_id, e.created_at, e.event, w.workflow_class, w.subject_id, e.step_name, e.attempt, e.actor, e.reason,
+SELECT e.event_id, e.created_at, e.event, e.workflow_id::text,
+       w.workflow_class, w.subject_id, e.step_name, e.attempt, e.actor, e.reason,
        s.worker, s.scheduled_at, s.finished_at - s.started_at AS took, s.error_class, s.error_message
   FROM pgbus.workflow_events e
   JOIN pgbus.workflows w USING (workflow_id)
@@ -37,10 +39,6 @@ SELECT e.event_id, e.created_at, e.event, w.workflow_class, w.subject_id, e.step
 _NEWEST = "SELECT coalesce(max(event_id), 0) FROM pgbus.workflow_events"
 
 _WORKERS = "SELECT pid FROM pgbus.processes WHERE kind = 'worker' ORDER BY heartbeat_at"
-
-_PAUSED = (
-    "SELECT workflow_id FROM pgbus.workflows WHERE status = 'paused' ORDER BY paused_at LIMIT 1"
-)
 
 #: Whether no run has a step due within the minute; a paused one waits for a person.
 _IDLE = """
@@ -68,6 +66,7 @@ class Entry:
     event_id: int
     created_at: datetime
     event: str
+    workflow_id: str
     workflow_class: str
     subject_id: str | None
     step_name: str | None
@@ -90,6 +89,11 @@ class Entry:
     def error(self) -> str:
         """The attempt's error on one line."""
         return f"{(self.error_class or '').rpartition('.')[2]}: {self.error_message}"
+
+    @property
+    def is_being_unloaded(self) -> bool:
+        """Whether its attempt is of the step that takes seconds, and still runs."""
+        return self.step_name == _LONG_STEP and self.took is None
 
     def sentence(self) -> str | None:
         """The event in words; None for one that the next line tells better."""
@@ -135,19 +139,21 @@ class Trail:
         self._newest = self._value(_NEWEST)
         self._shown = {entry.event_id for entry in self._entries()}
         self._workers: set[int] = set()
-        self._hint_at = time.monotonic() + _FIRST_HINT
-        self._hinted_kill = False
+        self._kill_hints = _HINTS
+        self._resume_hints = _HINTS
 
     def close(self) -> None:
         """Closes its connection."""
         self._connection.close()
 
     def print_news(self) -> None:
-        """Prints what happened since the last time, and now and then what to try."""
+        """Prints what happened since the last time, and what could be tried just now."""
         entries = self._entries()
         for entry in entries:
             if entry.event_id not in self._shown and (sentence := entry.sentence()):
                 _print_line(entry.created_at, entry.run, sentence, _COLOURS.get(entry.event))
+            if entry.event_id not in self._shown:
+                self._hint_at(entry)
         self._shown = {entry.event_id for entry in entries}
         self._newest = max([self._newest, *self._shown])
         self._print_workers()
@@ -185,24 +191,27 @@ class Trail:
             now = datetime.now(UTC)  # noqa: TID251 (to show, not to store)
             _print_line(now, f"Worker {pid}", verb, _BOLD)
         self._workers = set(workers)
-        if workers and time.monotonic() > self._hint_at:
-            self._hint_at = time.monotonic() + _HINT_EVERY
-            self._print_hint(workers[-1])
 
-    def _print_hint(self, worker: int) -> None:
-        paused = self._connection.execute(_PAUSED).fetchone()
-        if paused and self._hinted_kill:
-            hint = (
-                f"Try `.venv/bin/pgbus workflows resume {paused[0]}` in the other terminal: the run goes on "
-                "with the step it failed on."
-            )
-        else:
-            hint = (
-                f"Try `kill -9 {worker}`: that worker dies, another starts, and what it had in hand "
-                "is done by others within seconds. No order is lost, no card is charged twice."
-            )
-        self._hinted_kill = not self._hinted_kill
-        print(f"\n{_coloured(hint, _BOLD)}\n", flush=True)
+    def _hint_at(self, entry: Entry) -> None:
+        match entry.event:
+            case Event.STEP_STARTED if self._kill_hints and entry.is_being_unloaded:
+                self._kill_hints -= 1
+                worker = _pid(entry.worker)
+                _print_hint(
+                    f"Worker {worker} unloads a delivery for the next seconds. Try `kill -9 {worker}` "
+                    "now: another worker starts, and what this one had in hand is done again within "
+                    "seconds. No order is lost, no card is charged twice."
+                )
+            case Event.PAUSED if self._resume_hints and entry.actor == "system":
+                self._resume_hints -= 1
+                _print_hint(
+                    f"Try `.venv/bin/pgbus workflows resume {entry.workflow_id}` in the other terminal: "
+                    f"the run goes on with {entry.step_name}, which may need one or two more tries."
+                )
+            case Event.STALL_DETECTED:
+                self._kill_hints = 0
+            case Event.RESUMED:
+                self._resume_hints = 0
 
     def _value(self, statement: str) -> Any:
         row = self._connection.execute(statement).fetchone()
@@ -220,6 +229,10 @@ _COLOURS: dict[str, str] = {
     Event.FINISHED: _GREEN,
     Event.STARTED: _CYAN,
 }
+
+
+def _print_hint(hint: str) -> None:
+    print(f"\n{_coloured(hint, _BOLD)}\n", flush=True)
 
 
 def _print_line(moment: datetime, who: str, what: str, colour: str | None) -> None:

@@ -41,9 +41,11 @@ def current_bus() -> Pgbus:
     if not buses:
         raise NoBus("this process has no bus; create one: bus = Pgbus(database_url=...)")
     if len(buses) > 1:
+        different = dict.fromkeys(map(repr, buses))
         raise AmbiguousBus(
-            f"this process has {len(buses)} buses ({', '.join(map(repr, buses))}) and none is "
-            "active; name one with `with bus.active():` or bus.start(...)"
+            f"this process has {len(buses)} open buses ({', '.join(different)}) and none is "
+            "active; name one with `with bus.active():` or bus.start(...), and close() those that "
+            "are no longer used"
         )
     return buses[0]
 

@@ -16,7 +16,7 @@ from pgbus import AlreadyRunning, Workflow, cancel_if, on_exception, step
 
 _CARRIERS = {"Courier": 4.90, "Post": 5.20, "Bicycle": 6.10}
 _DELIVERY = 20
-_PALLETS = 5
+_PALLETS = 8
 
 
 class OutOfStock(Exception):

@@ -24,11 +24,8 @@ def aligned(rows: Iterable[Sequence[str]]) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """The text's first line, cut to the width with an ellipsis."""
-    first, *rest = text.strip().splitlines() or [""]
-    if rest or len(first) > width:
-        return f"{first[: width - 1].rstrip()}…"
-    return first
+    """The text, cut to the width with an ellipsis."""
+    return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
 
 
 def printable(text: str) -> str:

@@ -97,6 +97,7 @@ def _define(cls: WorkflowMeta) -> Definition:
     return Definition(
         name=f"{cls.__module__}.{cls.__qualname__}",
         workflow_class=cast("type[Workflow[Any]]", cls),
+        subject_class=_subject_class(cls),
         steps=tuple(resolve(one, name, cls, options) for name, one in declared.items()),
         cancel_guards=cancel_guards(cls),
         policies=class_policies(cls, list(_policies_of_steps(cls))),
@@ -175,8 +176,20 @@ def _is_declaration(value: object) -> bool:
 
 def _register_subject(cls: type) -> None:
     """Register `Order` of `Workflow[Order]` when SQLAlchemy maps it; users register others."""
+    subject = _own_subject_class(cls)
+    if subject is not None and "__mapper__" in vars(subject):
+        register_subject(subject)
+
+
+def _subject_class(cls: type) -> type | None:
+    """Return `Order` of the nearest `Workflow[Order]` among a class's bases."""
+    found = (_own_subject_class(base) for base in cls.__mro__)
+    return next((subject for subject in found if subject is not None), None)
+
+
+def _own_subject_class(cls: type) -> type | None:
     for base in vars(cls).get("__orig_bases__", ()):
         if isinstance(get_origin(base), WorkflowMeta):
             for subject in get_args(base)[:1]:
-                if isinstance(subject, type) and "__mapper__" in vars(subject):
-                    register_subject(subject)
+                return subject if isinstance(subject, type) else None
+    return None

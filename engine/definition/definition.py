@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgbus.engine.definition.policy import Policy, nearest
 from pgbus.engine.errors import DefinitionError, StepNotDefined
+from pgbus.engine.subjects import SubjectReference
 
 if TYPE_CHECKING:
     from pgbus.engine.definition.guard import Guard
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
 class Definition:
     """What a workflow class declares; `name` is its dotted name, `module.Qualname`.
 
+    `subject_class` is `Order` of `Workflow[Order]`, `None` for an untyped class.
     `steps` are in order, gravestones among them; `cancel_guards` and `policies` (those of the
     class) have the bases' first.
     """
 
     name: str
     workflow_class: type[Workflow[Any]]
+    subject_class: type | None
     steps: tuple[Step, ...]
     cancel_guards: tuple[Guard, ...]
     policies: tuple[Policy, ...]
@@ -60,6 +63,15 @@ class Definition:
         """Raise `DefinitionError` for a class without steps, which only serves as a base."""
         if not self.steps:
             raise DefinitionError(f"{self.name} declares no step; start a subclass that does")
+
+    def check_subject(self, subject: object) -> None:
+        """Raise `TypeError` for a record of another class than the workflow's type names."""
+        expected = self.subject_class
+        if expected is not None and not isinstance(subject, (expected, SubjectReference)):
+            raise TypeError(
+                f"{self.name} is about {expected.__qualname__}, and {subject!r} is a "
+                f"{type(subject).__qualname__}; start it with the record"
+            )
 
     @property
     def removed(self) -> tuple[str, ...]:

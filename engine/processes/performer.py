@@ -101,12 +101,6 @@ class Performer:
         return None
 
     def _work_on(self, delivery: Delivery) -> list[Delivery] | Idle | None:
-        if (
-            delivery.verdict is ClaimVerdict.CRASHED
-            and not self._services.settings.visibility_heartbeat
-        ):
-            # Without heartbeats a message comes again whether its worker died or is at it still.
-            return None
         if delivery.verdict is ClaimVerdict.JOB:
             jobs.execute(self._services, delivery)
             return None

@@ -20,6 +20,8 @@ class Host:
         session_factory: Callable[[], Any] | None,
         around: Callable[[], AbstractContextManager[Any]] | None,
     ) -> None:
+        _check_callable("session_factory", session_factory, "db.session or a sessionmaker")
+        _check_callable("around", around, "app.app_context, without ()")
         self._session_factory = session_factory
         self._around = around or nullcontext
 
@@ -59,6 +61,13 @@ class Host:
             return load_subject(reference, session)
         with session:
             return load_subject(reference, session)
+
+
+def _check_callable(setting: str, value: object, example: str) -> None:
+    if value is not None and not callable(value):
+        raise InvalidSetting(
+            setting, f"must be callable, such as {example}; this is a {type(value).__qualname__}"
+        )
 
 
 class PhaseSession:

@@ -35,11 +35,19 @@ def prepare(
     if delivery.verdict is ClaimVerdict.CLAIMED:
         return _attempt(services, delivery)
     if delivery.verdict is ClaimVerdict.CRASHED:
-        return _stalled(services, delivery)
+        return _crashed(services, delivery)
     prepared = services.database.persistently(
         lambda connection: _under_lock(services, worker, finalizer, delivery, connection)
     )
-    return _stalled(services, prepared) if isinstance(prepared, Delivery) else prepared
+    return _crashed(services, prepared) if isinstance(prepared, Delivery) else prepared
+
+
+def _crashed(services: Services, delivery: Delivery) -> Ending | None:
+    """The stall of an attempt whose message came again.
+
+    Without heartbeats a message comes again whether its worker died or is at it still: None.
+    """
+    return _stalled(services, delivery) if services.settings.visibility_heartbeat else None
 
 
 def _under_lock(
@@ -81,7 +89,8 @@ def _declared(delivery: Delivery) -> tuple[Definition, Step]:
     if definition is None:
         raise StepNotDefined(
             f"{delivery.workflow_class} is not loaded in this worker; import its module from "
-            "the one that --app names."
+            "the one that --app names (a class in a script's __main__ is found by no other "
+            "process: move it into a module)."
         )
     return definition, definition.step(delivery.step_name)
 

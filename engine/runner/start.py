@@ -47,7 +47,7 @@ def start(
 ) -> Run:
     """Starts one run; everything that can be refused is refused before anything is written."""
     definition = options.workflow_class._definition  # noqa: SLF001 (the engine's own half of the class)
-    prepared = _prepare(services, subject, arguments)
+    prepared = _prepare(services, definition, subject, arguments)
     new = _new_run(services, definition, prepared, options)
     _make_ready(services, definition, options)
     with services.connection(options.session) as connection:
@@ -127,7 +127,7 @@ def start_many(
     definition = options.workflow_class._definition  # noqa: SLF001 (the engine's own half of the class)
     first = _first(services, definition)
     wanted = [
-        _prepare(services, subject, arguments, name=f"items[{place}].arguments")
+        _prepare(services, definition, subject, arguments, name=f"items[{place}].arguments")
         for place, (subject, arguments) in enumerate(items)
     ]
     _make_ready(services, definition, options)
@@ -155,8 +155,15 @@ def _make_ready(services: Services, definition: Definition, options: StartOption
 
 
 def _prepare(
-    services: Services, subject: object, arguments: Mapping[str, Any], *, name: str = "arguments"
+    services: Services,
+    definition: Definition,
+    subject: object,
+    arguments: Mapping[str, Any],
+    *,
+    name: str = "arguments",
 ) -> _Prepared:
+    if subject is not None:
+        definition.check_subject(subject)
     reference = None if subject is None else subjects.reference_of(subject)
     encoded = codec.encode(
         dict(arguments), name=name, limit=services.settings.workflow_max_payload_size

@@ -37,7 +37,7 @@ OTHER_WORDS = {
 
 #: Where a word that is also a state's means something else.
 NO_STATES = {
-    ("cli/workflows.py", "started"): "the head of a column",
+    ("cli/answers.py", "started"): "the head of a column",
     ("storage/starts.py", "started"): "a verdict of start_run()",
 }
 

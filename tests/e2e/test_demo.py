@@ -129,6 +129,8 @@ def test_a_killed_worker_loses_no_order_ctrl_c_leaves_no_process_and_a_second_st
         eventually(lambda: len(states()) == ORDERS and set(states()) == EXPECTED, within=50)
         assert f"unload: worker {pid} died while it ran it" in demo.output
         assert "unload is tried again" in demo.output
+        assert f"Try `kill -9 {pid}` now" in demo.output
+        assert demo.output.count("Try `.venv/bin/pgbus workflows resume ") == 2, "fumio's orders"
         eventually(lambda: not database.execute(WITHOUT_RECEIPT).fetchall())
         (stock,) = database.execute(
             "SELECT stock FROM shop.products WHERE name = 'kettle'"
@@ -145,6 +147,8 @@ def test_a_killed_worker_loses_no_order_ctrl_c_leaves_no_process_and_a_second_st
         assert len(running) > 5, "the demo, a supervisor, two workers, a dispatcher, PostgreSQL"
         database.close()
         assert demo.stop() == 0
+        assert "Traceback" not in demo.output
+        assert f"Stopping ...\n{ORDERS + 1} runs: " in demo.output
         assert not processes_of(home, demo.process)
 
     with run_demo("--orders", "0", "--until-idle") as again:

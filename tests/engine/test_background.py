@@ -62,7 +62,7 @@ def test_stop_may_be_called_twice(bus, stage):
 def test_a_body_that_outlives_its_worker_may_still_try_to_wake_it(bus, stage):
     worker = Worker(bus)
     worker._listening.close()
-    worker._expect(due_in=0.01)
+    worker._crew.expect(0.01)
     worker.stop()
 
 

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 import pytest
 from support.database import Database
 from support.driving import Driver
-from support.hosts import NOTHING, stored
+from support.hosts import NOTHING, Purchase, stored
 
 from pgbus import Pgbus, Workflow, cancel_if, on_exception, step
-from pgbus.engine.errors import AmbiguousBus, NoBus
+from pgbus.engine.errors import AmbiguousBus, InvalidSetting, NoBus
 
 entered = []
 seen = []
@@ -166,3 +166,29 @@ def test_an_around_that_fails_is_recorded_on_the_attempt(database):
     [attempt] = run.reload().steps
     bus.close()
     assert (run.status, attempt.error_message) == ("paused", "no application")
+
+
+@pytest.mark.parametrize("setting", ["around", "session_factory"])
+def test_what_is_not_callable_is_refused_when_the_bus_is_made(database, setting):
+    with pytest.raises(InvalidSetting, match=rf"{setting}.* must be callable, such as .*a object"):
+        Pgbus(database_url=database.url, **{setting: object()})
+
+
+def test_a_run_about_another_class_of_record_is_refused_at_its_start(bus):
+    with pytest.raises(TypeError, match="about Purchase, and 7 is a int"):
+        AboutPurchases.start(7)
+
+
+class AboutPurchases(Workflow[Purchase]):
+    @step
+    def only(self): ...
+
+
+class AboutPurchasesToo(AboutPurchases):
+    @step
+    def second(self): ...
+
+
+def test_a_subclass_is_about_the_same_class_of_record(bus):
+    with pytest.raises(TypeError, match="AboutPurchasesToo is about Purchase"):
+        AboutPurchasesToo.start("7")

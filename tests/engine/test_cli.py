@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -77,6 +79,41 @@ class TestList:
 
     def test_it_says_that_nothing_matches(self, pgbus):
         assert pgbus("workflows", "list").stdout == "No run matches.\n"
+
+    def test_it_says_that_its_default_hides_ended_runs(self, pgbus, bus, paused):
+        assert "--status all" not in pgbus("workflows", "list").stdout
+        Charge.start().cancel()
+        shown = pgbus("workflows", "list").stdout
+        assert shown.endswith("\n1 ongoing; --status all shows the rest.\n")
+        assert "--status all" not in pgbus("workflows", "list", "--status", "ready").stdout
+        paused.cancel()
+        told = "No ongoing run matches; --status all shows the rest.\n"
+        assert pgbus("workflows", "list", "--class", f"{__name__}.Charge").stdout == told
+        assert pgbus("workflows", "list", "--step", "remind").stdout == "No run matches.\n"
+
+    def test_it_does_not_count_what_it_does_not_show(self, pgbus, bus):
+        Charge.start().cancel()
+        Charge.start()
+        Charge.start()
+        shown = pgbus("workflows", "list", "--limit", 1).stdout
+        assert shown.endswith("\nOngoing ones only; --status all shows the rest.\n")
+
+    def test_it_says_what_a_class_that_matches_nothing_should_be(self, pgbus):
+        told = pgbus("workflows", "list", "--class", "Charge").stdout
+        assert told == (
+            "No run matches.\n"
+            "--class takes a whole dotted name, such as shop.workflows.OrderWorkflow.\n"
+        )
+        told = pgbus("workflows", "list", "--class", "Charge", "--app", "shop:make").stdout
+        assert "shop:make knows " in told
+        assert f"{__name__}.Charge" in told
+        known = pgbus("workflows", "list", "--class", f"{__name__}.Charge")
+        assert known.stdout == "No run matches.\n"
+
+    @pytest.mark.parametrize("limit", ["x", "0", "1001"])
+    def test_a_limit_that_is_none_is_told_what_it_may_be(self, pgbus, limit):
+        told = pgbus("workflows", "list", "--limit", limit, expect=2).stderr
+        assert f"'{limit}' is not a whole number from 1 to 1000." in told
 
     def test_its_cursors_lead_through_the_pages_and_back(self, pgbus, bus):
         ids = sorted((Charge.start().workflow_id for _ in range(3)), reverse=True)
@@ -149,7 +186,57 @@ class TestShow:
     def test_it_says_that_a_class_which_is_not_loaded_needs_the_app(self, pgbus, paused, database):
         database.rows("UPDATE pgbus.workflows SET workflow_class = 'gone.Gone'")
         shown = pgbus("workflows", "show", paused.workflow_id).stdout
-        assert re.search(r"^actions +cancel; more with --app$", shown, re.MULTILINE)
+        hidden = "resume, resume-at, skip"
+        assert re.search(rf"^actions +cancel; with --app {hidden}$", shown, re.MULTILINE)
+
+    def test_it_says_that_the_app_does_not_import_the_class(self, pgbus, paused, database):
+        database.rows("UPDATE pgbus.workflows SET workflow_class = 'gone.Gone'")
+        shown = pgbus("workflows", "show", paused.workflow_id, "--app", "shop:make").stdout
+        assert "cancel; resume, resume-at, skip once shop:make imports gone.Gone\n" in shown
+
+    def test_it_says_that_an_ended_run_of_an_unknown_class_offers_nothing(
+        self, pgbus, paused, database
+    ):
+        paused.cancel()
+        database.rows("UPDATE pgbus.workflows SET workflow_class = 'gone.Gone'")
+        shown = pgbus("workflows", "show", paused.workflow_id).stdout
+        assert re.search(r"^actions +none; with --app rerun$", shown, re.MULTILINE)
+
+    def test_it_shows_outputs(self, pgbus, bus, driver):
+        run = Charge.start()
+        driver.drain()
+        shown = pgbus("workflows", "show", run.workflow_id).stdout
+        assert '\noutput  capture 1  {"charge_id": 12345678901234567890}\n' in shown
+
+    def test_it_shows_the_newest_error_with_its_lines_until_the_step_is_tried_again(
+        self, pgbus, paused
+    ):
+        shown = pgbus("workflows", "show", paused.workflow_id).stdout
+        told = (
+            f"\ncapture, attempt 1, failed:\n  ConnectionError: no [2J\n  carrier\n    {__file__}:"
+        )
+        assert told in shown
+        paused.resume()
+        assert "failed:" not in pgbus("workflows", "show", paused.workflow_id).stdout
+
+    def test_it_cuts_a_long_error_in_the_table(self, pgbus, paused, database):
+        database.rows("UPDATE pgbus.workflow_steps SET error_message = repeat('so ', 100)")
+        (row,) = re.findall(
+            r"^capture +1 .*$",
+            pgbus("workflows", "show", paused.workflow_id).stdout,
+            re.MULTILINE,
+        )
+        _, _, error = row.partition("ConnectionError: ")
+        assert 55 < len(error) < 80
+        assert error.endswith("so…")
+
+    def test_it_says_when_a_scheduled_step_is_due(self, pgbus, bus, driver):
+        run = Charge.start()
+        driver.drain()
+        run.reschedule(datetime(2040, 1, 31, 8, tzinfo=UTC))
+        shown = pgbus("workflows", "show", run.workflow_id).stdout
+        told = "Step scheduled by system (remind, attempt 1, due 2040-01-31 08:00:00+00:00)"
+        assert told in shown
 
     def test_its_document_keeps_numbers_exact(self, pgbus, bus, driver):
         run = Charge.start(order_id=9_999_999_999_999_999_999, ratio=0.1)
@@ -239,7 +326,13 @@ class TestVerbs:
     def test_a_verb_that_needs_the_class_asks_for_the_app(self, pgbus, verb):
         step_name = ("capture",) if verb == "resume-at" else ()
         result = pgbus("workflows", verb, NOBODY, *step_name, expect=2)
-        assert "Missing option '--app'" in result.stderr
+        told = f"{verb} must know the steps of the run's class: give --app module:attribute"
+        assert told in result.stderr
+
+    def test_a_refusal_spells_the_verb_as_it_is_typed(self, pgbus, bus):
+        words = ("workflows", "resume-at", "--app", "shop:make", Charge.start().workflow_id)
+        told = one_line(pgbus(*words, "remind", expect=1))
+        assert told.endswith("it is ready, and resume-at needs it paused.")
 
     def test_the_app_may_come_from_the_environment(self, pgbus, paused, monkeypatch):
         monkeypatch.setenv("PGBUS_APP", "shop:make")
@@ -285,9 +378,40 @@ class TestExitCodes:
         line = one_line(pgbus("workflows", "list", expect=3))
         assert line.startswith("Error: PostgreSQL does not answer: connection")
 
+    @pytest.mark.parametrize(
+        ("words", "code", "told"),
+        [
+            (("show", NOBODY), 1, f"There is no run {NOBODY}."),
+            (("show", "7"), 2, "'7' is not a valid UUID"),
+            (("list", "--limitt", "7"), 2, "No such option"),
+            (("list", "--app", "nowhere:bus"), 2, "There is no module nowhere"),
+        ],
+    )
+    def test_with_json_an_error_is_a_document_too(self, pgbus, words, code, told):
+        result = pgbus("workflows", *words, "--json", expect=code)
+        assert told in json.loads(result.stderr)["error"]
+        assert result.stdout == ""
+
+    def test_an_app_that_raises_is_2_and_shown_with_its_line(self, pgbus, tmp_path):
+        (tmp_path / "shop.py").write_text("\n1 / 0\n", encoding="utf-8")
+        result = pgbus("workflows", "list", "--app", "shop:make", expect=2)
+        assert result.stderr == (
+            "Error: shop:make cannot be loaded: ZeroDivisionError: division by zero\n"
+            f"  {tmp_path / 'shop.py'}:2 in <module>\n"
+        )
+
     def test_the_help_documents_them(self, pgbus):
         told = re.findall(r"^ {4}(\d)  ", pgbus("--help").stdout, re.MULTILINE)
         assert told == ["0", "1", "2", "3"]
+
+
+def test_it_tells_its_version(pgbus):
+    assert pgbus("--version").stdout == f"pgbus {metadata.version('pgbus')}\n"
+
+
+def test_no_first_line_of_a_commands_help_is_cut(pgbus):
+    for words in ((), ("workflows",)):
+        assert "..." not in pgbus(*words, "--help").stdout.partition("Commands:")[2]
 
 
 class TestMigrate:
@@ -371,7 +495,7 @@ class TestProcesses:
 
     @pytest.mark.parametrize("command", ["start", "worker", "dispatcher"])
     def test_none_runs_without_the_hosts_code(self, pgbus, process, command):
-        assert "Missing option '--app'" in pgbus(command, expect=2).stderr
+        assert "give --app module:attribute" in pgbus(command, expect=2).stderr
         assert not process
 
 

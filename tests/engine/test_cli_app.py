@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 
 import click
+import psycopg
 import pytest
 
-from pgbus.engine.cli.app import load
+from pgbus.engine.cli.app import AppFailure, load
+from pgbus.engine.errors import InvalidSetting
 
 URL = "postgresql://localhost/shop"
 
@@ -48,6 +50,13 @@ def refusal(app):
     return refused.value.format_message()
 
 
+def failure(app):
+    with pytest.raises(AppFailure) as failed:
+        load(app)
+    assert failed.value.exit_code == 2
+    return failed.value.format_message().splitlines()
+
+
 def test_a_bus_of_a_module_in_the_current_folder_is_found(write, load_bus):
     write("shop_attribute", f"from pgbus import Pgbus\nbus = Pgbus(database_url={URL!r})")
     assert load_bus("shop_attribute:bus") is sys.modules["shop_attribute"].bus
@@ -79,10 +88,39 @@ def test_a_missing_module_of_an_existing_package_is_named(write, tmp_path):
     assert "There is no module shop_package.app;" in refusal("shop_package.app:bus")
 
 
-def test_what_the_hosts_module_itself_misses_is_the_hosts_error(write):
+def test_what_the_hosts_module_itself_misses_is_the_hosts_error_with_its_line(write, tmp_path):
     write("shop_broken", "import missing_dependency")
-    with pytest.raises(ModuleNotFoundError, match="missing_dependency"):
-        load("shop_broken:bus")
+    assert failure("shop_broken:bus") == [
+        "shop_broken:bus cannot be loaded: ModuleNotFoundError: No module named 'missing_dependency'",
+        f"  {tmp_path / 'shop_broken.py'}:1 in <module>",
+    ]
+
+
+def test_only_the_hosts_own_lines_are_shown_of_an_error_in_its_factory(write, tmp_path):
+    write("shop_raises", "import json\ndef make():\n    json.loads('{')")
+    told, *lines = failure("shop_raises:make")
+    assert told.startswith("shop_raises:make cannot be loaded: json.decoder.JSONDecodeError: ")
+    assert lines == [f"  {tmp_path / 'shop_raises.py'}:3 in make"]
+
+
+def test_a_workflow_that_is_declared_wrongly_is_told_with_its_line(write, tmp_path):
+    write("shop_stepless", "from pgbus import Workflow\nclass Order(Workflow): ...\nOrder.start()")
+    assert f"  {tmp_path / 'shop_stepless.py'}:3 in <module>" in failure("shop_stepless:bus")
+
+
+def test_a_bad_setting_in_the_hosts_module_is_told_as_any_other(write):
+    write(
+        "shop_setting",
+        f"from pgbus import Pgbus\nbus = Pgbus(database_url={URL!r}, threads='many')",
+    )
+    with pytest.raises(InvalidSetting, match="threads"):
+        load("shop_setting:bus")
+
+
+def test_a_database_that_is_away_while_the_host_is_loaded_is_the_databases_failure(write):
+    write("shop_away", "import psycopg\nraise psycopg.OperationalError('no route')")
+    with pytest.raises(psycopg.OperationalError):
+        load("shop_away:bus")
 
 
 def test_an_attribute_that_is_almost_there_is_suggested(write):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -72,7 +73,7 @@ def test_a_text_record_names_the_attempt_only_in_a_step(configure, capsys):
     with in_a_step():
         logging.getLogger("shop").info("inside")
     outside, inside = capsys.readouterr().err.splitlines()
-    assert outside.endswith("INFO shop: outside")
+    assert outside.endswith(f" {os.getpid()} INFO shop: outside")
     assert inside.endswith("INFO shop: inside [shop.Order 0193-id charge, attempt 2]")
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from pgbus.engine.cli.sentences import duration, event_sentence, state_sentence
+from pgbus.engine.insights.attempts import Attempt
 from pgbus.engine.insights.events import TrailEntry
 from pgbus.engine.insights.runs import RunSummary
 from pgbus.engine.states import AttemptStatus, RunStatus
@@ -29,6 +30,26 @@ RUN = RunSummary(
     created_at=THEN,
     updated_at=THEN,
     ended_at=None,
+)
+UTC_ZONE = ZoneInfo("UTC")
+ATTEMPT = Attempt(
+    step_name="charge",
+    attempt=2,
+    status=AttemptStatus.SCHEDULED,
+    outcome=None,
+    created_at=THEN,
+    scheduled_at=THEN,
+    started_at=None,
+    finished_at=None,
+    waited_seconds=0.0,
+    queued_seconds=0.0,
+    ran_seconds=None,
+    worker=None,
+    revision=None,
+    error_class=None,
+    error_message=None,
+    encoded_output=None,
+    encoded_error=None,
 )
 ENTRY = TrailEntry(
     event="resumed",
@@ -105,7 +126,49 @@ def test_a_run_is_described_by_what_it_does(changes, sentence):
     ],
 )
 def test_an_event_tells_who_did_what_to_which_attempt_and_why(changes, sentence):
-    assert event_sentence(replace(ENTRY, **changes)) == sentence
+    assert event_sentence(replace(ENTRY, **changes), None, UTC_ZONE) == sentence
+
+
+@pytest.mark.parametrize(
+    ("entry", "attempt", "sentence"),
+    [
+        (
+            {"event": "step_scheduled"},
+            {"scheduled_at": THEN + timedelta(days=2)},
+            "Step scheduled by system (charge, attempt 2, due 2030-02-02 08:00:00+00:00)",
+        ),
+        ({"event": "step_scheduled"}, {}, "Step scheduled by system (charge, attempt 2)"),
+        (
+            {"event": "step_scheduled"},
+            {"scheduled_at": THEN + timedelta(days=2), "status": AttemptStatus.COMPLETED},
+            "Step scheduled by system (charge, attempt 2)",
+        ),
+        (
+            {"event": "paused"},
+            {"status": AttemptStatus.FAILED, "error_class": "shop.gateway.Declined"},
+            "Paused by system (charge failed with shop.gateway.Declined)",
+        ),
+        (
+            {"event": "paused", "reason": "gave up after 2 reattempts"},
+            {"status": AttemptStatus.FAILED, "error_class": "ConnectionError"},
+            "Paused by system (charge failed with ConnectionError): gave up after 2 reattempts",
+        ),
+        (
+            {"event": "paused"},
+            {"status": AttemptStatus.FAILED, "error_class": "pgbus.engine.errors.StepStalled"},
+            "Paused by system (the worker of charge died)",
+        ),
+        ({"event": "paused"}, {"status": AttemptStatus.COMPLETED}, "Paused by system"),
+        (
+            {"event": "paused", "actor": "cli:alice"},
+            {"status": AttemptStatus.FAILED, "error_class": "ConnectionError"},
+            "Paused by cli:alice",
+        ),
+    ],
+)
+def test_what_the_attempt_knows_completes_the_sentence(entry, attempt, sentence):
+    told = replace(ENTRY, **{"actor": "system"} | entry)
+    assert event_sentence(told, replace(ATTEMPT, **attempt), UTC_ZONE) == sentence
 
 
 @pytest.mark.parametrize(

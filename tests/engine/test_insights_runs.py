@@ -133,6 +133,21 @@ def test_each_filter_keeps_what_matches_it_and_nothing_else(bus, driver, list_pa
     assert ids(list_page(**dict.fromkeys(wanted, "elsewhere"))) == []
 
 
+def test_ended_runs_are_hidden_only_when_the_other_filters_match_them(bus, driver):
+    def hidden(**wanted):
+        with bus.services.database.autocommit() as connection:
+            return runs.hides_ended(connection, RunFilter(**wanted))
+
+    Ship.start(Parcel(number="p-1"))
+    driver.drain()
+    assert not hidden()
+    Other.start()
+    driver.drain()
+    assert hidden()
+    assert hidden(workflow_class=f"{__name__}.Other", current_step="only")
+    assert not hidden(workflow_class=f"{__name__}.Ship")
+
+
 def test_filters_combine(bus, list_page):
     one = Ship.start(Parcel(number="p-1"))
     two = Ship.start(Parcel(number="p-2"))

@@ -41,7 +41,9 @@ def test_what_a_lost_answer_had_claimed_is_performed_and_no_stall(
         stage.finished(*runs)
     assert len(lost) == 1
     for run in runs:
-        assert {(attempt.attempt, str(attempt.status)) for attempt in run.steps} == {(1, "completed")}
+        assert {(attempt.attempt, str(attempt.status)) for attempt in run.steps} == {
+            (1, "completed")
+        }
         assert "stall_detected" not in [event.event for event in run.events]
 
 
@@ -54,9 +56,7 @@ def worker(bus):
     worker._listening.close()
 
 
-def test_what_is_in_hand_or_was_claimed_before_this_process_is_not_lost(
-    bus, driver, stage, worker
-):
+def test_what_is_in_hand_or_was_claimed_before_this_process_is_not_lost(bus, driver, stage, worker):
     driver.worker = worker._intake.worker
     early, late, held = (bus.start(apps.Plain) for _ in range(3))
     deliveries = {delivery.workflow_id: delivery for _ in range(3) for delivery in driver.take()}

@@ -323,7 +323,8 @@ class TestMessages:
         Scripted.start()
         (claimed,) = driver.take()
         with bus.services.database.autocommit() as connection:
-            assert claims.claim(connection, driver.worker, claimed) is None
+            assert claims.claim(connection, driver.worker, claimed).verdict == "claimed"
+            assert claims.claim(connection, Driver(bus, name="b:2").worker, claimed) is None
         assert isinstance(driver.take(), Idle)
 
 

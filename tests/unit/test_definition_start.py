@@ -129,7 +129,7 @@ def test_the_only_bus_is_the_current_one(bus):
 
 def test_of_several_buses_none_is_guessed(bus):
     add_bus(RecordingBus("other"))
-    with pytest.raises(AmbiguousBus, match=r"2 buses \(<bus>, <other>\).*bus.active\(\)"):
+    with pytest.raises(AmbiguousBus, match=r"2 open buses \(<bus>, <other>\).*bus.active\(\)"):
         current_bus()
 
 

@@ -9,16 +9,15 @@
 -- The attempt is found from the run's row, because one message follows a run through its steps; only
 -- the message that the attempt names claims it. Another (a verb sent it anew meanwhile) may be gone from
 -- the queue by now, or be of the wrong one, and a dead worker would not be noticed by it.
--- Lock order: run, attempt. The read that delivers a message holds its row meanwhile, so a run that is
--- locked is not waited for there (p_wait is for a transaction of its own, without the message).
+-- Lock order: run, message, attempt. The read that delivers a message holds its row already, so there a
+-- run that is locked is not waited for; p_wait is for a transaction of its own.
 CREATE FUNCTION {schema}.claim(
     p_workflow_id uuid, p_queue text, p_message_id bigint, p_read_count integer, p_wait boolean,
     p_unguarded text[],
     p_worker text, p_revision text)
 RETURNS TABLE (
-    verdict text, workflow_class text, definition_digest text, status text,
-    subject_type text, subject_id text, arguments text, step_id bigint, step_name text, attempt integer,
-    queue text)
+    verdict text, workflow_class text, subject_type text, subject_id text, arguments text,
+    step_id bigint, step_name text, attempt integer)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -38,8 +37,7 @@ BEGIN
     ELSE
         SELECT * INTO r FROM {schema}.workflows w WHERE w.workflow_id = p_workflow_id FOR UPDATE SKIP LOCKED;
         IF NOT FOUND AND EXISTS (SELECT FROM {schema}.workflows w WHERE w.workflow_id = p_workflow_id) THEN
-            RETURN QUERY SELECT 'locked', NULL, NULL, NULL, NULL, NULL, NULL,
-                                NULL::bigint, NULL, NULL::integer, NULL;
+            RETURN QUERY SELECT 'locked', NULL, NULL, NULL, NULL, NULL::bigint, NULL, NULL::integer;
             RETURN;
         END IF;
     END IF;
@@ -77,6 +75,6 @@ BEGIN
         PERFORM pgmq.delete(p_queue, p_message_id);
         RETURN;
     END IF;
-    RETURN QUERY SELECT v_verdict, r.workflow_class, r.definition_digest, r.status, r.subject_type, r.subject_id,
-                        r.arguments::text, s.step_id, s.step_name, s.attempt, p_queue;
+    RETURN QUERY SELECT v_verdict, r.workflow_class, r.subject_type, r.subject_id, r.arguments::text,
+                        s.step_id, s.step_name, s.attempt;
 END $$;

@@ -9,22 +9,24 @@ CREATE FUNCTION {schema}.take(
     p_worker text, p_revision text)
 RETURNS TABLE (
     verdict text, queue text, message_id bigint, read_count integer, body text, workflow_id text,
-    workflow_class text, definition_digest text, status text, subject_type text, subject_id text,
-    arguments text, step_id bigint, step_name text, attempt integer,
+    workflow_class text, subject_type text, subject_id text, arguments text,
+    step_id bigint, step_name text, attempt integer,
     next_visible double precision, next_send double precision)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_queue text;
+    v_reader text;
     v_visible timestamptz;
     v_left integer := p_quantity;
     v_began timestamptz := clock_timestamp();
     m record;
 BEGIN
     FOREACH v_queue IN ARRAY p_queues LOOP
-        FOR m IN EXECUTE format('SELECT r.msg_id, r.read_ct, r.message, r.message ->> ''workflow_id'' AS workflow_id
-                                   FROM ' || CASE WHEN v_left = 1 THEN '{schema}.%I($2)'
-                                                  ELSE 'pgmq.read($1, $2, $3)' END || ' r', 'read_' || v_queue)
+        v_reader := CASE WHEN v_left = 1 THEN format('{schema}.%I($2)', 'read_' || v_queue)
+                         ELSE 'pgmq.read($1, $2, $3)' END;
+        FOR m IN EXECUTE 'SELECT r.msg_id, r.read_ct, r.message, r.message ->> ''workflow_id'' AS workflow_id
+                            FROM ' || v_reader || ' AS r'
                    USING v_queue, p_visibility, v_left LOOP
             v_left := v_left - 1;
             queue := v_queue;
@@ -32,10 +34,9 @@ BEGIN
             read_count := m.read_ct;
             IF m.workflow_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN
                 workflow_id := m.workflow_id;
-                SELECT c.verdict, c.workflow_class, c.definition_digest, c.status, c.subject_type,
-                       c.subject_id, c.arguments, c.step_id, c.step_name, c.attempt
-                  INTO verdict, workflow_class, definition_digest, status, subject_type,
-                       subject_id, arguments, step_id, step_name, attempt
+                SELECT c.verdict, c.workflow_class, c.subject_type, c.subject_id, c.arguments,
+                       c.step_id, c.step_name, c.attempt
+                  INTO verdict, workflow_class, subject_type, subject_id, arguments, step_id, step_name, attempt
                   FROM {schema}.claim(m.workflow_id::uuid, v_queue, m.msg_id, m.read_ct, false, p_unguarded,
                                       p_worker, p_revision) c;
                 IF verdict IS NOT NULL THEN
@@ -58,8 +59,8 @@ BEGIN
                        pgmq.format_table_name(v_queue, 'q'))
            INTO v_visible USING v_visible, v_began;
     END LOOP;
-    RETURN QUERY SELECT 'idle', NULL, NULL::bigint, NULL::integer, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                        NULL, NULL::bigint, NULL, NULL::integer,
+    RETURN QUERY SELECT 'idle', NULL, NULL::bigint, NULL::integer, NULL, NULL,
+                        NULL, NULL, NULL, NULL, NULL::bigint, NULL, NULL::integer,
                         extract(epoch FROM v_visible - clock_timestamp())::double precision,
                         (SELECT extract(epoch FROM min(send_at) - clock_timestamp())::double precision
                            FROM {schema}.workflow_steps WHERE send_at IS NOT NULL);

@@ -8,7 +8,7 @@ CREATE FUNCTION {schema}.finalize_moved(
     p_attempt_status text, p_outcome text, p_output jsonb,
     p_error_class text, p_error_message text, p_error jsonb, p_reattempted_by text, p_held jsonb, p_worker text,
     p_events text[], p_reasons text[], p_details jsonb[])
-RETURNS TABLE (verdict text, status text, step_id bigint, attempt integer, due_in double precision)
+RETURNS TABLE (verdict text, step_id bigint, attempt integer, due_in double precision)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -23,6 +23,7 @@ BEGIN
     SELECT * INTO s FROM {schema}.workflow_steps x WHERE x.step_id = p_step_id;
     IF r.status = 'paused' AND r.step_id = p_step_id AND s.status = 'in_progress' THEN
         v_target := CASE WHEN p_held IS NULL THEN p_target ELSE 'paused' END;
+        PERFORM pgmq.delete(p_queue, p_message_id);
         UPDATE {schema}.workflow_steps x
            SET status = p_attempt_status, outcome = p_outcome, finished_at = v_now, output = p_output,
                error_class = p_error_class, error_message = p_error_message, error = p_error,
@@ -40,15 +41,14 @@ BEGIN
           FROM unnest(p_events, p_reasons, p_details) WITH ORDINALITY AS e (event, reason, details, n)
          WHERE e.event NOT IN ('step_scheduled', 'step_started')
            AND (p_held IS NULL OR e.event NOT IN ('paused', 'finished', 'cancelled'));
-        PERFORM pgmq.delete(p_queue, p_message_id);
-        RETURN QUERY SELECT CASE WHEN p_held IS NULL THEN 'applied' ELSE 'held' END, v_target,
+        RETURN QUERY SELECT CASE WHEN p_held IS NULL THEN 'applied' ELSE 'held' END,
                             NULL::bigint, NULL::integer, NULL::double precision;
         RETURN;
     END IF;
     SELECT * INTO n FROM {schema}.workflow_steps x WHERE x.step_id = r.step_id;
     IF n.step_id <> p_step_id AND n.status = 'in_progress'
        AND n.message_id = p_message_id AND n.queue = p_queue AND n.worker = p_worker THEN
-        RETURN QUERY SELECT 'continued', r.status, n.step_id, n.attempt, 0::double precision;
+        RETURN QUERY SELECT 'continued', n.step_id, n.attempt, 0::double precision;
         RETURN;
     END IF;
     v_told := ARRAY(SELECT e.event FROM {schema}.workflow_events e
@@ -56,7 +56,7 @@ BEGIN
                        AND e.attempt = s.attempt AND e.actor = 'system');
     IF s.status = p_attempt_status AND s.outcome = p_outcome AND s.worker = p_worker
        AND s.error_class IS NOT DISTINCT FROM p_error_class AND p_events[1] = ANY (v_told) THEN
-        RETURN QUERY SELECT CASE WHEN s.held IS NULL THEN 'applied' ELSE 'held' END, r.status,
+        RETURN QUERY SELECT CASE WHEN s.held IS NULL THEN 'applied' ELSE 'held' END,
                             NULL::bigint, NULL::integer, NULL::double precision;
         RETURN;
     END IF;
@@ -72,5 +72,5 @@ BEGIN
        OR n.status NOT IN ('scheduled', 'in_progress') THEN
         PERFORM pgmq.delete(p_queue, p_message_id);
     END IF;
-    RETURN QUERY SELECT 'late', r.status, NULL::bigint, NULL::integer, NULL::double precision;
+    RETURN QUERY SELECT 'late', NULL::bigint, NULL::integer, NULL::double precision;
 END $$;

@@ -15,7 +15,7 @@ CREATE FUNCTION {schema}.finalize(
     p_next_step text, p_next_queue text, p_wait double precision, p_not_before timestamptz,
     p_continue boolean, p_worker text, p_revision text,
     p_events text[], p_reasons text[], p_details jsonb[])
-RETURNS TABLE (verdict text, status text, step_id bigint, attempt integer, due_in double precision)
+RETURNS TABLE (verdict text, step_id bigint, attempt integer, due_in double precision)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -26,7 +26,7 @@ DECLARE
     s {schema}.workflow_steps;
 BEGIN
     IF p_continue AND v_at > v_now THEN
-        RETURN QUERY SELECT 'declined', NULL, NULL::bigint, NULL::integer, NULL::double precision;
+        RETURN QUERY SELECT 'declined', NULL::bigint, NULL::integer, NULL::double precision;
         RETURN;
     END IF;
     IF p_next_step IS NOT NULL THEN
@@ -77,7 +77,7 @@ BEGIN
                 WHEN e.n = cardinality(p_events) THEN p_target ELSE 'performing' END,
            e.details, v_now
       FROM unnest(p_events, p_reasons, p_details) WITH ORDINALITY AS e (event, reason, details, n);
-    RETURN QUERY SELECT CASE WHEN p_continue THEN 'continued' ELSE 'applied' END, p_target,
+    RETURN QUERY SELECT CASE WHEN p_continue THEN 'continued' ELSE 'applied' END,
                         v_next_id, v_next_attempt,
                         CASE WHEN v_next_id IS NOT NULL
                              THEN extract(epoch FROM v_at - v_now)::double precision END;
