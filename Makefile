@@ -17,6 +17,9 @@ demo: $(STAMP) ## run the demo shop: PostgreSQL, workers, a dispatcher, orders
 
 test: $(STAMP) ## run all tests, on the embedded PostgreSQL and on the installed one
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
+ifeq ($(TESTS)$(PGBUS_TEST_POSTGRES)$(PGBUS_TEST_DATABASE_URL),tests)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --postgres=path tests/engine tests/race
+endif
 
 check: lint types imports test ## everything CI runs
 
