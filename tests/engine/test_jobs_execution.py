@@ -594,10 +594,12 @@ def test_what_a_job_wrote_in_a_scoped_session_is_kept_only_when_it_returns(datab
 
 
 def test_an_adapters_subject_needs_no_session_factory(with_host):
-    class Ship:
+    class Barge:
         pass
 
-    register_subject(Ship, type_name="Ship", id_of=lambda _: "7", load=lambda key, _: f"ship {key}")
+    register_subject(
+        Barge, type_name="Barge", id_of=lambda _: "7", load=lambda key, _: f"ship {key}"
+    )
     _, work = with_host()
     note.enqueue(Ship())
     work()
