@@ -31,19 +31,19 @@ class Figure:
 
     @property
     def ratio(self) -> float:
-        """Return how many references pgbus is worth."""
+        """How many references pgbus is worth."""
         return self.pgbus / self.reference
 
     @property
     def target(self) -> str:
-        """Return the ratio asked for, '' for a mere comparison."""
+        """The ratio asked for, '' for a mere comparison."""
         if self.at_least is not None:
             return f">= {self.at_least:g}"
         return f"<= {self.at_most:g}" if self.at_most is not None else ""
 
     @property
     def met(self) -> bool:
-        """Return whether the ratio is as asked for; a comparison always is."""
+        """Whether the ratio is as asked for; a comparison always is."""
         if self.at_least is not None:
             return self.ratio >= self.at_least
         return self.at_most is None or self.ratio <= self.at_most

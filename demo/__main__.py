@@ -38,7 +38,7 @@ _PATIENCE = 20
 
 
 def main() -> int:
-    """Runs the demo; 0 when it was stopped or is done, 1 when it could not go on."""
+    """Run the demo; 0 when it was stopped or is done, 1 when it could not go on."""
     options = _options()
     try:
         listener = socket.create_server((_HOST, options.port))
@@ -140,7 +140,7 @@ def _options() -> argparse.Namespace:
 
 
 def _housed(wanted: Path) -> tuple[Path, EmbeddedPostgres]:
-    """The folder that keeps the demo's data, and a server that can live there."""
+    """Return the folder that keeps the demo's data, and a server that can live there."""
     try:
         return wanted, EmbeddedPostgres(wanted / "postgres", database="shop")
     except PgbusError as refusal:
@@ -151,7 +151,7 @@ def _housed(wanted: Path) -> tuple[Path, EmbeddedPostgres]:
 
 @contextmanager
 def _workers(database_url: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`pgbus start`, as it runs in production; a session of its own keeps Ctrl-C from it."""
+    """Run `pgbus start` as in production; a session of its own keeps Ctrl-C from it."""
     pgbus = Path(sys.executable).with_name("pgbus")
     with log.open("ab") as records:
         supervisor = subprocess.Popen(  # noqa: S603 (our own command line)

@@ -57,7 +57,7 @@ class Customer:
         return self._left == 0
 
     def shop(self) -> None:
-        """Places the orders that are due."""
+        """Place the orders that are due."""
         while not self.done and time.monotonic() >= self._next_at:
             self._next_at += self._pause
             self._place(next(self._baskets))

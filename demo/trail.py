@@ -96,7 +96,7 @@ class Entry:
         return self.step_name == _LONG_STEP and self.took is None
 
     def sentence(self) -> str | None:
-        """The event in words; None for one that the next line tells better."""
+        """Return the event in words; None for one that the next line tells better."""
         because = f": {self.reason}" if self.reason else ""
         match self.event:
             case Event.STEP_STARTED:
@@ -143,11 +143,11 @@ class Trail:
         self._resume_hints = _HINTS
 
     def close(self) -> None:
-        """Closes its connection."""
+        """Close its connection."""
         self._connection.close()
 
     def print_news(self) -> None:
-        """Prints what happened since the last time, and what could be tried just now."""
+        """Print what happened since the last time, and what could be tried just now."""
         entries = self._entries()
         for entry in entries:
             if entry.event_id not in self._shown and (sentence := entry.sentence()):
@@ -159,7 +159,7 @@ class Trail:
         self._print_workers()
 
     def print_summary(self) -> None:
-        """Prints how many runs there are, where they stand, and why."""
+        """Print how many runs there are, where they stand, and why."""
         states = self._connection.execute(_STATES).fetchall()
         if not states:
             print("No order has been placed yet.")
@@ -177,7 +177,7 @@ class Trail:
                 print(where)
 
     def idle(self) -> bool:
-        """Whether nothing is left to do within a minute."""
+        """Tell whether nothing is left to do within a minute."""
         return bool(self._value(_IDLE))
 
     def _entries(self) -> list[Entry]:

@@ -75,35 +75,35 @@ class Pgbus:
         /,
         **arguments: Any,
     ) -> Run:
-        """Starts a run on this bus; `workflow` is a class, or its `options(...)`."""
+        """Start a run on this bus; `workflow` is a class, or its `options(...)`."""
         with active.running_on(self):
             return workflow.start(subject, **arguments)
 
     def find(self, workflow_id: str) -> Run | None:
-        """Returns the run of any class, also of one that is not loaded; None when there is none."""
+        """Return the run of any class, also of one that is not loaded; None when there is none."""
         with self.services.database.autocommit() as connection:
             row = runs.find(connection, workflow_id)
         return self.handle(row) if row else None
 
     def active(self) -> AbstractContextManager[None]:
-        """Within it, `OrderWorkflow.start(...)` and its like mean this bus."""
+        """Let `OrderWorkflow.start(...)` and its like mean this bus, within the block."""
         return active.activated(self)
 
     def migrate(self) -> None:
-        """Brings the database to this code's schema; safe from many processes at once."""
+        """Bring the database to this code's schema; safe from many processes at once."""
         from pgbus.engine.storage import migrate  # noqa: PLC0415 (Alembic: half the import time)
 
         migrate.migrate(self.services.database.engine, self.settings.schema)
 
     def run_in_background(self) -> Background:
-        """Starts a worker and a dispatcher in this process; returns what stops them.
+        """Start a worker and a dispatcher in this process; return what stops them.
 
         For development and small sites: `pgbus start` gives them processes of their own.
         """
         return Background(self)
 
     def close(self) -> None:
-        """Closes its connections; the process forgets this bus."""
+        """Close its connections; have the process forget this bus."""
         active.remove_bus(self)
         self.services.event_loop.close()
         self.services.database.close()
@@ -113,23 +113,23 @@ class Pgbus:
     def start_run(
         self, options: StartOptions[Any], subject: object, arguments: Mapping[str, Any]
     ) -> Run:
-        """Starts a run as its options say."""
+        """Start a run as its options say."""
         return start.start(self.services, options, subject, arguments)
 
     def start_runs(
         self, options: StartOptions[Any], items: Iterable[tuple[Any, Mapping[str, Any]]]
     ) -> list[Run | AlreadyRunning]:
-        """Starts many runs as their options say."""
+        """Start many runs as their options say."""
         return start.start_many(self.services, options, items)
 
     def enqueue_job(
         self, options: EnqueueOptions[...], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> int:
-        """Sends the message of a job's call as its options say; returns its id."""
+        """Send the message of a job's call as its options say; return its id."""
         return enqueue.enqueue(self.services, options, args, kwargs)
 
     def find_run(self, workflow_class: type[Workflow[Any]], workflow_id: str) -> Run | None:
-        """Returns the run when it is of this class or a subclass; of any class for Workflow."""
+        """Return the run when it is of this class or a subclass; of any class for Workflow."""
         run = self.find(workflow_id)
         if run is None or workflow_class is Workflow:
             return run
@@ -138,17 +138,17 @@ class Pgbus:
         return run if found else None
 
     def removed_steps_in_flight(self, definition: Definition) -> dict[str, int]:
-        """Counts the ongoing runs that are on each gravestone of the class."""
+        """Count the ongoing runs that are on each gravestone of the class."""
         with self.services.database.autocommit() as connection:
             on_steps = runs.ongoing_on_steps(connection, definition.name, definition.removed)
         return {name: on_steps.get(name, 0) for name in definition.removed}
 
     def handle(self, row: RunRow, *, duplicate_start: bool = False) -> Run:
-        """Returns the handle of a run that was read."""
+        """Return the handle of a run that was read."""
         return Run(self.services, row, duplicate_start=duplicate_start)
 
     def make_ready(self, definition: Definition) -> None:
-        """Checks the schema and brings into being what the runs of this class need.
+        """Check the schema and bring into being what the runs of this class need.
 
         Done once per process and thing, on a connection of its own: a host's transaction
         never creates a table or keeps one locked.
@@ -162,7 +162,7 @@ class Pgbus:
             self._definitions.add(version)
 
     def check_schema(self) -> None:
-        """Raises `SchemaOutdated` unless the database is migrated; asks until it is."""
+        """Raise `SchemaOutdated` unless the database is migrated; ask until it is."""
         if self._migrated:
             return
         with self.services.database.engine.connect() as connection:
@@ -174,7 +174,7 @@ class Pgbus:
             )
 
     def known_queues(self) -> set[str]:
-        """The logical queues that the loaded classes and jobs name."""
+        """Return the logical queues that the loaded classes and jobs name."""
         steps = {
             step.queue
             for definition in registry.definitions()
@@ -184,7 +184,7 @@ class Pgbus:
         return {self.settings.workflow_queue, *steps, *jobs.queues()}
 
     def ensure_queues(self, queues: Iterable[str]) -> None:
-        """Creates those physical queues that do not exist."""
+        """Create those physical queues that do not exist."""
         unknown = set(queues) - self._queues
         if not unknown:
             return

@@ -37,7 +37,7 @@ def encode(value: object, *, name: str, limit: int | None = None) -> str:
     """Return `value` as compact JSON text for a jsonb column.
 
     `decode` gives back the same value with the same types, but a dict in jsonb's own order of
-    keys, and a datetime of a foreign `tzinfo` class with its offset alone. Raises `PayloadError`
+    keys, and a datetime of a foreign `tzinfo` class with its offset alone. Raise `PayloadError`
     with the path below `name` of what cannot be stored exactly, `PayloadTooLarge` when the text
     exceeds `limit` bytes.
     """
@@ -60,7 +60,7 @@ def decode(text: str, *, load: Callable[[SubjectReference], object] | None = Non
     """Return the value that `encode` was given.
 
     Subject references become what `load` returns for them, without it `SubjectReference`.
-    Raises `PayloadError` for an enum whose class no loaded module defines: nothing is imported.
+    Raise `PayloadError` for an enum whose class no loaded module defines: nothing is imported.
     """
     if '"$' not in text:
         return _decode_plain(text)
@@ -71,7 +71,7 @@ def decode(text: str, *, load: Callable[[SubjectReference], object] | None = Non
 
 
 def storable(text: str) -> str:
-    """The text without what PostgreSQL refuses: NUL becomes U+2400, lone surrogates escapes."""
+    """Return text without what PostgreSQL refuses: NUL becomes U+2400, lone surrogates escapes."""
     return text.replace("\0", "\u2400").encode("utf-8", "backslashreplace").decode()
 
 
@@ -264,7 +264,7 @@ def _enum(member: Enum) -> str:
 def _loaded_enum(module: str, qualname: str) -> type[Enum] | None:
     """Return the enum of that name when its module is loaded.
 
-    Looks in namespaces only: an attribute access could run the module's own code.
+    Look in namespaces only: an attribute access could run the module's own code.
     """
     found: Any = sys.modules.get(module)
     for part in qualname.split("."):

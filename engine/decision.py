@@ -54,13 +54,13 @@ class Held:
     wait: float = 0.0
 
     def encode(self) -> str:
-        """The JSON document that the attempt's row keeps."""
+        """Return the JSON document that the attempt's row keeps."""
         told = {"move": self.move, "reason": self.reason, "wait": self.wait}
         return json.dumps({name: value for name, value in told.items() if value})
 
     @classmethod
     def decode(cls, document: str) -> Self:
-        """What `encode` made a document of."""
+        """Return what `encode` made a document of."""
         told = json.loads(document)
         return cls(**told | {"move": Move(told["move"])})
 

@@ -52,7 +52,7 @@ class EmbeddedPostgres:
         self._server._lock = self._lock  # noqa: SLF001 (the only way to set it)
 
     def start(self) -> str:
-        """The URL of the database, on a server that answers; both are made when missing."""
+        """Return the URL of the database, on a server that answers; make both when missing."""
         deadline = time.monotonic() + _PATIENCE
         while True:
             try:
@@ -64,7 +64,7 @@ class EmbeddedPostgres:
                 time.sleep(0.05)  # noqa: TID251 (a start cannot be told to stop)
 
     def stop(self) -> None:
-        """Lets go of the server, and stops it when no other process holds it."""
+        """Let go of the server, and stop it when no other process holds it."""
         with self._lock:
             self._forget_dead_holders()
         self._server.cleanup()
@@ -86,7 +86,7 @@ class EmbeddedPostgres:
                 holders.get_and_remove(pid)
 
     def _remove_stale_marks(self) -> None:
-        """Removes the lock files of a server that was killed, once none of its processes runs.
+        """Remove the lock files of a server that was killed, once none of its processes runs.
 
         The process id in them may belong to another program by now, or to a process that
         nobody reaps; either way PostgreSQL would refuse to start.
@@ -129,7 +129,7 @@ def _server_of(data_dir: Path) -> PostgresServer:
 
 
 def _processes_in(data_dir: Path) -> list[psutil.Process]:
-    """The running processes of the folder's server: PostgreSQL works inside its data."""
+    """Return the running processes of the folder's server: PostgreSQL works inside its data."""
     return [
         process
         for process in psutil.process_iter(["name", "cwd", "status"])

@@ -230,8 +230,8 @@ class Settings:
     def load(cls, environ: Mapping[str, str], /, **keywords: object) -> Settings:
         """Return the settings that keywords, then `PGBUS_*` variables, then defaults give.
 
-        An empty variable counts as absent. A setting or variable that does not exist raises
-        `InvalidSetting`, the variables reserved for other parts of pgbus aside.
+        An empty variable counts as absent. Raise `InvalidSetting` for a setting or variable that
+        does not exist, the variables reserved for other parts of pgbus aside.
         """
         for name in keywords.keys() - _PARSERS.keys():
             raise InvalidSetting(name, _unknown(name, _PARSERS))

@@ -155,14 +155,14 @@ _SKIPPABLE = frozenset({AttemptStatus.FAILED, AttemptStatus.SCHEDULED, AttemptSt
 
 
 def check_transition(move: Verb | Move, source: RunStatus, target: RunStatus) -> None:
-    """Raises `RuntimeError` for a move that the table does not know: a mistake of pgbus's own."""
+    """Raise `RuntimeError` for a move that the table does not know: a mistake of pgbus's own."""
     known = TRANSITIONS[move]
     if source not in known.sources or target not in known.targets:
         raise RuntimeError(f"A bug in pgbus: {move} would move a run from {source} to {target}.")
 
 
 def allows(verb: Verb, run: RunStatus, attempt: AttemptStatus) -> bool:
-    """Whether the verb may be asked of a run in this state, whose newest attempt is in that."""
+    """Return whether the verb may be asked of a run in this state, its newest attempt in that."""
     if run not in TRANSITIONS[verb].sources:
         return False
     if verb is Verb.SKIP:
@@ -175,7 +175,7 @@ def allows(verb: Verb, run: RunStatus, attempt: AttemptStatus) -> bool:
 def available_actions(
     run: RunStatus, attempt: AttemptStatus, *, class_loaded: bool
 ) -> tuple[Verb, ...]:
-    """The verbs that can be asked of the run now, in the order of `Verb`."""
+    """Return the verbs that can be asked of the run now, in the order of `Verb`."""
     return tuple(
         verb
         for verb in Verb

@@ -79,7 +79,7 @@ def is_registered(value: object) -> bool:
 def reference_of(value: object) -> SubjectReference:
     """Return the (type, id) under which `value` is stored.
 
-    Raises `UnknownSubject` when its class is not registered or it has no key yet.
+    Raise `UnknownSubject` when its class is not registered or it has no key yet.
     """
     registration = _registration_of(value)
     if registration is None:
@@ -96,7 +96,7 @@ def reference_of(value: object) -> SubjectReference:
 def load_subject(reference: SubjectReference, session: Any) -> object | None:
     """Return the record, `None` when it is gone.
 
-    Raises `UnknownSubject` when no loaded module registers its type.
+    Raise `UnknownSubject` when no loaded module registers its type.
     """
     registration = _by_name.get(reference.type)
     if registration is None:

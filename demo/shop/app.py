@@ -17,7 +17,7 @@ from pgbus import Pgbus
 
 
 def create_app(database_url: str) -> Flask:
-    """The shop on a database that holds its tables and those of pgbus."""
+    """Return the shop on a database that holds its tables and those of pgbus."""
     app = Flask(__name__)
     made = app.extensions["pgbus"] = Pgbus(
         database_url=database_url,
@@ -37,14 +37,14 @@ def create_app(database_url: str) -> Flask:
 
 
 def bus() -> Pgbus:
-    """For `pgbus start --app demo.shop.app:bus` and its like."""
+    """Return the bus for `pgbus start --app demo.shop.app:bus` and its like."""
     app = create_app(os.environ["SHOP_DATABASE_URL"])
     made: Pgbus = app.extensions["pgbus"]
     return made
 
 
 def prepare(app: Flask) -> None:
-    """Brings the database to what the application needs; safe to run at every start."""
+    """Bring the database to what the application needs; safe to run at every start."""
     made: Pgbus = app.extensions["pgbus"]
     made.migrate()
     gateway: Gateway = app.extensions["gateway"]

@@ -52,13 +52,13 @@ class Gateway:
         self._engine = engine
 
     def install(self) -> None:
-        """Creates the books if they do not exist."""
+        """Create the books if they do not exist."""
         with self._engine.begin() as connection:
             connection.execute(CreateSchema("gateway", if_not_exists=True))
             _books.create_all(connection)
 
     def charge(self, card: str, amount: Decimal, *, key: str) -> str:
-        """The payment's id; raises `CardDeclined`, `BankAway` or `TimeoutError`."""
+        """Return the payment's id; raise `CardDeclined`, `BankAway` or `TimeoutError`."""
         if card == DECLINED_CARD:
             raise CardDeclined("the bank declined the card")
         payment, tries = self._book(amount, key)
@@ -69,7 +69,7 @@ class Gateway:
         return f"payment-{payment}"
 
     def _book(self, amount: Decimal, key: str) -> tuple[int, int]:
-        """The payment's id, and how often it has been sent."""
+        """Return the payment's id, and how often it has been sent."""
         booked = (
             insert(_payments)
             .values(key=key, amount=amount, tries=1)

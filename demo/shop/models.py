@@ -88,7 +88,7 @@ class Order(Base):
 
 
 def install() -> None:
-    """Creates the tables that do not exist, and fills the shelves of a new shop."""
+    """Create the tables that do not exist, and fill the shelves of a new shop."""
     with Session.begin() as session:
         connection = session.connection()
         connection.execute(CreateSchema("shop", if_not_exists=True))

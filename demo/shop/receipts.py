@@ -13,5 +13,5 @@ if TYPE_CHECKING:
 
 @job(queue="mail", max_retries=3)
 def send_receipt(order: Order) -> None:
-    """Sends the customer a receipt; what it writes commits when it returns."""
+    """Send the customer a receipt; what it writes commits when it returns."""
     order.receipt_sent_at = datetime.now(UTC)  # noqa: TID251 (the shop's own moment)

@@ -21,13 +21,13 @@ _NEWEST = 50
 
 @shop.get("/")
 def home() -> Response:
-    """The list of orders."""
+    """Lead to the list of orders."""
     return redirect(url_for(".orders"))
 
 
 @shop.get("/orders")
 def orders() -> str:
-    """The newest orders."""
+    """Show the newest orders."""
     with Session() as session:
         newest = session.scalars(select(Order).order_by(Order.id.desc()).limit(_NEWEST)).all()
         return render_template("orders.html", orders=newest)
@@ -35,7 +35,7 @@ def orders() -> str:
 
 @shop.get("/orders/<int:order_id>")
 def order(order_id: int) -> str:
-    """One order, and what its run has done for it."""
+    """Show one order, and what its run has done for it."""
     with Session() as session:
         found = session.get(Order, order_id) or abort(404)
         run = Workflow.find(found.workflow_id) if found.workflow_id else None
@@ -44,7 +44,7 @@ def order(order_id: int) -> str:
 
 @shop.post("/orders")
 def place_order() -> tuple[dict[str, Any], int]:
-    """Takes an order and starts its run, both in one transaction.
+    """Take an order and start its run, both in one transaction.
 
     A request that is sent twice with one Idempotency-Key is one order.
     """
@@ -79,7 +79,7 @@ def place_order() -> tuple[dict[str, Any], int]:
 
 @shop.post("/orders/<int:order_id>/cancel")
 def cancel_order(order_id: int) -> dict[str, Any]:
-    """Calls an order off while it is not accepted; its run finds out before its next step."""
+    """Call an order off while it is not accepted; its run finds out before its next step."""
     with Session.begin() as session:
         found = session.get(Order, order_id, with_for_update=True) or abort(404)
         if found.status is not OrderStatus.PLACED:

@@ -38,13 +38,16 @@ class OrderWorkflow(Workflow[Order], queue="orders"):
 
     @cancel_if
     def called_off(self) -> bool:
-        """Asked before every step."""
+        """Tell, before every step, whether the order is called off."""
         order = self.subject
         return order is None or order.status is OrderStatus.CANCELLED
 
     @step(wait=timedelta(seconds=3), transactional=True)
     def accept(self) -> None:
-        """The customer may call the order off until here; the row lock makes it one or the other."""
+        """Accept the order.
+
+        The customer may call it off until here; the row lock makes it one or the other.
+        """
         order = self.require_subject()
         self.session.refresh(order, with_for_update=True)
         if order.status is OrderStatus.CANCELLED:
@@ -53,7 +56,7 @@ class OrderWorkflow(Workflow[Order], queue="orders"):
 
     @step
     def charge(self) -> None:
-        """A key that is the same on every attempt: the card is charged once."""
+        """Charge the card once: the key is the same on every attempt."""
         order = self.require_subject()
         gateway: Gateway = current_app.extensions["gateway"]
         try:
@@ -66,7 +69,7 @@ class OrderWorkflow(Workflow[Order], queue="orders"):
 
     @step(transactional=True, skip_if="is_digital")
     def reserve(self) -> None:
-        """The stock is counted down in the transaction that completes the step: exactly once."""
+        """Count the stock down in the transaction that completes the step: exactly once."""
         order = self.require_subject()
         product = order.product
         self.session.refresh(product, with_for_update=True)
@@ -77,7 +80,7 @@ class OrderWorkflow(Workflow[Order], queue="orders"):
 
     @on_exception(OutOfStock)
     def restock(self, _error: OutOfStock) -> None:
-        """One delivery at a time: a product has at most one ongoing run of a class."""
+        """Have one delivery at a time: a product has at most one ongoing run of a class."""
         with suppress(AlreadyRunning):
             RestockWorkflow.options(reason=f"order {self.require_subject().id} waits").start(
                 self.require_subject().product
@@ -86,14 +89,14 @@ class OrderWorkflow(Workflow[Order], queue="orders"):
 
     @step(skip_if="is_digital")
     async def pack(self) -> None:
-        """Asks all carriers at once and takes the cheapest."""
+        """Ask all carriers at once and take the cheapest."""
         quotes = await asyncio.gather(*(_quote(carrier) for carrier in _CARRIERS))
         price, carrier = min(quotes)
         self.output(carrier=carrier, price=price)
 
     @step(transactional=True)
     def ship(self) -> None:
-        """The receipt's job is sent with this step's completion, or not at all."""
+        """Send the receipt's job with this step's completion, or not at all."""
         order = self.require_subject()
         order.status = OrderStatus.SENT
         send_receipt.options(session=self.session).enqueue(order)
@@ -102,11 +105,11 @@ class OrderWorkflow(Workflow[Order], queue="orders"):
 
     @step(wait=timedelta(days=2), job_options={"queue": "mail", "priority": 2})
     def ask_for_review(self) -> None:
-        """A wait of days costs nothing: until it is over there is only a row."""
+        """Ask after a wait of days, which costs nothing: until it is over there is only a row."""
         self.output(asked=self.require_subject().customer)
 
     def is_digital(self) -> bool:
-        """Nothing to reserve and nothing to pack."""
+        """Tell whether there is nothing to reserve and nothing to pack."""
         return self.require_subject().product.digital
 
 
@@ -115,7 +118,7 @@ class ExpressOrderWorkflow(OrderWorkflow, queue="orders", priority=0):
 
     @step(after_step="pack")
     def call_courier(self) -> None:
-        """The one step that this class adds; it inherits the others."""
+        """Call a courier: the one step that this class adds; it inherits the others."""
         self.output(courier=f"comes for order {self.require_subject().id}")
 
 
@@ -124,20 +127,20 @@ class RestockWorkflow(Workflow[Product], queue="warehouse"):
 
     @step
     def order_from_vendor(self) -> None:
-        """What a step outputs is there for the steps after it."""
+        """Order, and output what was ordered: it is there for the steps after this one."""
         product = self.require_subject()
         self.output(vendor=product.vendor.name, quantity=_DELIVERY)
 
     @step(wait=timedelta(seconds=2), timeout=timedelta(minutes=1))
     def unload(self) -> None:
-        """A long body: it asks between two pallets whether it is still wanted."""
+        """Unload in a long body, and ask between two pallets whether it is still wanted."""
         for _ in range(_PALLETS):
             self.checkpoint()
             _unload_pallet()
 
     @step(transactional=True)
     def shelve(self) -> None:
-        """The stock is counted up exactly once, too."""
+        """Count the stock up exactly once, too."""
         product = self.require_subject()
         ordered = self.output_of("order_from_vendor") or {}
         self.session.refresh(product, with_for_update=True)

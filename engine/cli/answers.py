@@ -23,7 +23,7 @@ _REST = "; --status all shows the rest."
 
 
 def page_text(page: RunPage, zone: ZoneInfo, *, hides_ended: bool) -> str:
-    """The page as a table, with its neighbours; ended runs that it leaves out are hinted at."""
+    """Return the page as a table, with its neighbours; hint at ended runs that it leaves out."""
     if not page.runs:
         return f"No {'ongoing ' if hides_ended else ''}run matches{_REST if hides_ended else '.'}"
     head = ("run", "class", "subject", "status", "what it does", "started", "last activity")
@@ -53,7 +53,7 @@ def _row(run: RunSummary, zone: ZoneInfo) -> tuple[str, ...]:
 
 
 def detail_text(detail: RunDetail, zone: ZoneInfo, app: str | None) -> str:
-    """The run's state, attempts, outputs, newest error and trail; `app` is the one that was loaded."""
+    """Tell the run's state, attempts, outputs, newest error and trail; `app` is the loaded one."""
     about: dict[tuple[str | None, int | None], Attempt] = {
         (attempt.step_name, attempt.attempt): attempt for attempt in detail.attempts
     }
@@ -90,7 +90,7 @@ def _outputs(detail: RunDetail) -> list[str]:
 
 
 def _newest_error(detail: RunDetail) -> list[str]:
-    """The newest attempt's error with all of its text and the first lines of its backtrace."""
+    """Return the newest attempt's error with all its text and the first lines of its backtrace."""
     newest = detail.attempts[-1]
     if newest.encoded_error is None:
         return []

@@ -40,7 +40,7 @@ class AppFailure(click.ClickException):
 
 
 def app_option(*, why: str | None = None) -> Callable[[F], F]:
-    """The option `--app`, which gives a command its `app`; `why` says what cannot do without."""
+    """Return the option `--app` that gives a command `app`; `why` says what cannot do without."""
 
     def check(_ctx: click.Context, _option: click.Parameter, app: str | None) -> str | None:
         if why and not app:
@@ -61,7 +61,7 @@ def app_option(*, why: str | None = None) -> Callable[[F], F]:
 
 @contextmanager
 def opened(app: str | None) -> Iterator[Pgbus]:
-    """The application's bus, or without one that of the `PGBUS_*` variables; closed at the end."""
+    """Open the application's bus, else that of the `PGBUS_*` variables; close it at the end."""
     bus = load(app) if app else Pgbus()
     try:
         yield bus
@@ -70,7 +70,7 @@ def opened(app: str | None) -> Iterator[Pgbus]:
 
 
 def load(app: str) -> Pgbus:
-    """The bus that `app` names; its module, and what that imports, is loaded then."""
+    """Return the bus that `app` names; its module, and what that imports, is loaded then."""
     module_name, _, attribute = app.partition(":")
     if not module_name or not attribute:
         raise _refusal(f"{app!r} is not of the form module:attribute, such as shop.app:bus.")
@@ -108,7 +108,7 @@ def _imported(name: str) -> ModuleType:
 
 @contextmanager
 def _hosts_errors(app: str) -> Iterator[None]:
-    """Turns what the host's code raises into an `AppFailure`; what one line says all about stays."""
+    """Turn what the host's code raises into an `AppFailure`; what one line says all about stays."""
     try:
         yield
     except (click.ClickException, InvalidSetting):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 
 def document(answer: object) -> str:
-    """The answer as one JSON document; stored documents are parts of it, times are in UTC.
+    """Return the answer as one JSON document; stored documents are parts of it, times are in UTC.
 
     It is ASCII, so that no byte of what a host stored can act on a terminal.
     """

@@ -41,12 +41,12 @@ class Commands(click.Group):
     """A group whose commands end in a `Failure` where pgbus or the database says no."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The group's words; notes whether JSON is wanted, also where the rest is wrong usage."""
+        """Parse the words; note whether JSON is wanted, also where the rest is wrong usage."""
         ctx.obj = {"as_json": "--json" in args}
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """What the command returns; errors of any other kind keep their traceback."""
+        """Return what the command returns; errors of any other kind keep their traceback."""
         try:
             return super().invoke(ctx)
         except Exception as error:

@@ -19,7 +19,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 def setting_option(setting: str, help_text: str, **shape: Any) -> Callable[[F], F]:
-    """An option that sets a setting's variable before the application is imported."""
+    """Return an option that sets a setting's variable before the application is imported."""
 
     def set_variable(_ctx: click.Context, _option: click.Parameter, value: object) -> None:
         if value is not None:

@@ -39,7 +39,7 @@ _OF_THE_RUN = frozenset(
 
 
 def state_sentence(run: RunSummary, zone: ZoneInfo) -> str:
-    """What the run is doing, or how it ended."""
+    """Tell what the run is doing, or how it ended."""
     step = run.current_step
     match run.status, run.attempt_status:
         case RunStatus.READY, _:
@@ -59,7 +59,7 @@ def state_sentence(run: RunSummary, zone: ZoneInfo) -> str:
 
 
 def event_sentence(entry: TrailEntry, attempt: Attempt | None, zone: ZoneInfo) -> str:
-    """Who did what to which attempt, and why: "Resumed by cli:alice: SMTP fixed".
+    """Tell who did what to which attempt, and why: "Resumed by cli:alice: SMTP fixed".
 
     `attempt` is the one that the entry is about, as it stands now.
     """
@@ -90,17 +90,17 @@ def _facts_of(attempt: Attempt, entry: TrailEntry, zone: ZoneInfo) -> list[str]:
 
 
 def typed(verb: Verb) -> str:
-    """The verb as an operator types it."""
+    """Return the verb as an operator types it."""
     return verb.replace("_", "-")
 
 
 def at(moment: datetime, zone: ZoneInfo) -> str:
-    """The moment to the second, with its offset."""
+    """Return the moment to the second, with its offset."""
     return moment.astimezone(zone).isoformat(sep=" ", timespec="seconds")
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds to the millisecond, a minute and more as clock time; "" for None."""
+    """Return seconds to the millisecond, a minute and more as clock time; "" for None."""
     if seconds is None:
         return ""
     return f"{seconds:.3f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))  # noqa: PLR2004 (a minute)

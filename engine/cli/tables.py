@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Rows under a head, each column as wide as its widest cell."""
+    """Return rows under a head, each column as wide as its widest cell."""
     return aligned([[title.upper() for title in head], *rows])
 
 
 def aligned(rows: Iterable[Sequence[str]]) -> str:
-    """Rows in columns; a cell is always one line of printable characters."""
+    """Return rows in columns; a cell is always one line of printable characters."""
     lines = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
@@ -24,10 +24,10 @@ def aligned(rows: Iterable[Sequence[str]]) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """The text, cut to the width with an ellipsis."""
+    """Return the text, cut to the width with an ellipsis."""
     return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
 
 
 def printable(text: str) -> str:
-    """The text on one line, without what could act on a terminal."""
+    """Return the text on one line, without what could act on a terminal."""
     return "".join(letter if letter.isprintable() else " " for letter in text)

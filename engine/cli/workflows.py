@@ -39,7 +39,7 @@ _STATUSES: dict[str, RunStatus | Literal["ongoing", "all"]] = {
 
 
 def _moment(_ctx: click.Context, _parameter: click.Parameter, text: str) -> datetime:
-    """The aware moment that the text says."""
+    """Return the aware moment that the text says."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -58,7 +58,7 @@ class _Count(click.IntRange):
         super().__init__(1, most)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number; says which ones there are when it is none of them."""
+        """Return the number; say which ones there are when it is none of them."""
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
@@ -148,7 +148,7 @@ def show(workflow_id: UUID, app: str | None, limit: int, *, as_json: bool) -> No
 
 
 def _act(verb: Verb) -> Callable[..., None]:
-    """The command that asks a verb of a run; what it prints is the run after it."""
+    """Return the command that asks a verb of a run, and prints the run after it."""
 
     def command(
         workflow_id: UUID,
@@ -234,7 +234,7 @@ for each in Verb:
 
 
 def _class_hint(workflow_class: str | None, app: str | None) -> str | None:
-    """What may be wrong with a name that matched nothing; None when it is that of a loaded class."""
+    """Tell what may be wrong with a name that matched nothing; None for that of a loaded class."""
     known = [definition.name for definition in registry.definitions()]
     if workflow_class is None or workflow_class in known:
         return None

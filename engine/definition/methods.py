@@ -22,7 +22,7 @@ def call_by_name(name: str) -> Callable[..., Any]:
 
 
 def find_method(owner: type, name: str) -> Callable[..., Any]:
-    """Return what `owner` calls `name`, not bound; refused when that is no method."""
+    """Return what `owner` calls `name`, not bound; refuse what is no method."""
     method: Callable[..., Any] | None = getattr(owner, name, None)
     if method is None or not callable(method):
         raise OptionError(f"{owner.__qualname__} has no method {name!r}; define it")

@@ -38,7 +38,7 @@ def declared_in(place: str) -> Iterator[None]:
 
 
 def checked(options: object, checks: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
-    """Return `options`, each in its one form; an unknown one is refused."""
+    """Return `options`, each in its one form; refuse an unknown one."""
     if not isinstance(options, Mapping):
         raise OptionError(f"{options!r} is no mapping; there are the options {', '.join(checks)}")
     return {option: _checked_value(option, value, checks) for option, value in options.items()}

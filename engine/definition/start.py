@@ -61,8 +61,8 @@ class StartOptions(Generic[S]):
     def start(self, subject: S | None = None, /, **arguments: Any) -> Run:
         """Start a run about `subject`; keywords are its arguments.
 
-        Returns the earlier run, with `duplicate_start` true, when the key was used before.
-        Raises `AlreadyRunning` when the subject has an ongoing run of this class.
+        Return the earlier run, with `duplicate_start` true, when the key was used before.
+        Raise `AlreadyRunning` when the subject has an ongoing run of this class.
         """
         self._check()
         return current_bus().start_run(self, subject, arguments)

@@ -47,7 +47,7 @@ class Workflow(Generic[S], metaclass=WorkflowMeta):
     def start(cls, subject: S | None = None, /, **arguments: Any) -> Run:
         """Start a run about `subject`, in a transaction of its own; keywords are its arguments.
 
-        Raises `AlreadyRunning` when the subject has an ongoing run of this class.
+        Raise `AlreadyRunning` when the subject has an ongoing run of this class.
         """
         return cls.options().start(subject, **arguments)
 
@@ -158,7 +158,7 @@ class Workflow(Generic[S], metaclass=WorkflowMeta):
     def output(self, /, **values: Any) -> None:
         """Record values on this attempt; they exist exactly when the step's completion does.
 
-        Raises `PayloadError` here when they cannot be stored; then none of them is recorded.
+        Raise `PayloadError` here when they cannot be stored; then none of them is recorded.
         """
         self._record(values)
 

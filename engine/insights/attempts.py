@@ -57,7 +57,7 @@ SELECT s.step_name, s.attempt, s.status, s.outcome, s.created_at, s.scheduled_at
 
 
 def newest(connection: Connection, workflow_id: str, limit: int) -> list[Attempt]:
-    """The run's newest attempts, at most `limit`, newest first."""
+    """Return the run's newest attempts, at most `limit`, newest first."""
     return [_from(row) for row in connection.rows(_NEWEST, workflow_id=workflow_id, limit=limit)]
 
 

@@ -37,6 +37,6 @@ SELECT event, step_name, attempt, actor, reason, from_status, to_status, details
 
 
 def newest(connection: Connection, workflow_id: str, limit: int) -> list[TrailEntry]:
-    """The newest entries of the run's trail, at most `limit`, newest first."""
+    """Return the newest entries of the run's trail, at most `limit`, newest first."""
     rows = connection.rows(_NEWEST, workflow_id=workflow_id, limit=limit)
     return [TrailEntry(*row) for row in rows]

@@ -123,7 +123,7 @@ def page(
     after: str | None = None,
     before: str | None = None,
 ) -> RunPage:
-    """A page of runs, newest first: the newest, or those next to a cursor of another page.
+    """Return a page of runs, newest first: the newest, or those next to a cursor of another page.
 
     A page is found by its place in the order of ids, so the last costs what the first does.
     """
@@ -144,7 +144,7 @@ def page(
 
 
 def hides_ended(connection: Connection, wanted: RunFilter) -> bool:
-    """Whether ended runs match the other filters too, as far as the newest thousand runs tell."""
+    """Tell whether ended runs match the other filters too, as the newest thousand runs tell."""
     given = {name: value for name, value in asdict(wanted).items() if value is not None}
     conditions = [condition for name, condition in _CONDITIONS.items() if name in given]
     statement = " AND ".join([_ENDED_LATELY, *conditions])
@@ -152,7 +152,7 @@ def hides_ended(connection: Connection, wanted: RunFilter) -> bool:
 
 
 def detail(connection: Connection, workflow_id: str, *, limit: int) -> RunDetail:
-    """The run with its newest attempts and events, `limit` of each; raises `RunNotFound`."""
+    """Return the run with its newest attempts and events, `limit` of each; raise `RunNotFound`."""
     run = summary(connection, workflow_id)
     row = storage.find(connection, workflow_id)
     if row is None:
@@ -176,7 +176,7 @@ def detail(connection: Connection, workflow_id: str, *, limit: int) -> RunDetail
 
 
 def summary(connection: Connection, workflow_id: str) -> RunSummary:
-    """The run as the list shows it; raises `RunNotFound`."""
+    """Return the run as the list shows it; raise `RunNotFound`."""
     row = connection.row(_ONE, workflow_id=workflow_id)
     if row is None:
         raise RunNotFound(f"There is no run {workflow_id}.")
@@ -184,7 +184,7 @@ def summary(connection: Connection, workflow_id: str) -> RunSummary:
 
 
 def _page_statement(status: str, given: Collection[str], order: str) -> str:
-    """Has only the conditions that are asked for: an index is not found behind `OR :x IS NULL`."""
+    """Give it only the conditions asked for: an index is not found behind `OR :x IS NULL`."""
     conditions = [condition for name, condition in _CONDITIONS.items() if name in given]
     if status == "ongoing":
         conditions.append("w.ended_at IS NULL")

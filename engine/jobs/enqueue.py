@@ -21,7 +21,7 @@ def enqueue(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> int:
-    """Sends the call's message and returns its id; all that can be refused is refused before."""
+    """Send the call's message and return its id; refuse all that can be refused before."""
     settings = services.settings
     body = envelope.encode(options.job.name, args, kwargs, limit=settings.workflow_max_payload_size)
     queue = physical_name(settings.queue_prefix, options.queue, options.priority)

@@ -79,7 +79,7 @@ class _Poison(Exception):
 
 
 def execute(services: Services, delivery: Delivery) -> None:
-    """Runs the job of a delivered message and settles the message, however long PostgreSQL is away.
+    """Run the job of a delivered message and settle the message, however long PostgreSQL is away.
 
     `KeyboardInterrupt` and `SystemExit` pass and leave the message to be delivered again.
     """
@@ -130,7 +130,7 @@ def _run(services: Services, delivery: Delivery) -> Completed | Failed | Dead:
 
 
 def backoff(read_count: int) -> float:
-    """Seconds until the delivery after this one: 5, doubled each time, at most 300."""
+    """Return the seconds until the delivery after this one: 5, doubled each time, at most 300."""
     wait: int = min(_FIRST_WAIT * 2 ** (read_count - 1), _LONGEST_WAIT)
     return wait * random.uniform(1 - _JITTER, 1)  # noqa: S311 (spreads load, keeps no secret)
 
@@ -155,7 +155,7 @@ def _call(services: Services, delivery: Delivery, job: Job[..., Any], body: str)
 
 @contextmanager
 def _surroundings(services: Services, delivery: Delivery) -> Iterator[PhaseSession]:
-    """What the host's code finds around it; the session is rolled back unless it was committed."""
+    """Set up what the host's code finds around it; roll the session back unless it committed."""
     session = services.host.phase_session()
     current = JobDelivery(delivery.queue, delivery.message_id, delivery.read_count)
     with active.running_on(services.bus), services.host.surroundings():
@@ -180,7 +180,7 @@ def _settle(
     delivery: Delivery,
     outcome: Completed | Failed | Dead,
 ) -> emission.Payload | None:
-    """Settles the message; returns what is to be told, None when it is another's by now."""
+    """Settle the message, and return what is to be told, None when it is another's by now."""
     queue, message_id, read_count = delivery.queue, delivery.message_id, delivery.read_count
     match outcome:
         case Completed(job, seconds):
@@ -200,7 +200,7 @@ def _settle(
 
 
 def _dead_letters(services: Services, queue: str) -> str:
-    """The queue of the dead letters, brought into being."""
+    """Bring the queue of the dead letters into being, and return its name."""
     prefix = services.settings.queue_prefix
     parsed = parse_physical_name(prefix, queue)
     assert parsed is not None  # noqa: S101 (workers read this bus's queues only)

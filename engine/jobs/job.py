@@ -149,7 +149,7 @@ class EnqueueOptions(Generic[P]):
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> int:
         """Send the call to a worker; return the message's id in its queue.
 
-        Raises `TypeError` for arguments that do not fit the function, `PayloadError` for one
+        Raise `TypeError` for arguments that do not fit the function, `PayloadError` for one
         that cannot be stored.
         """
         self.job.check_call(args, kwargs)

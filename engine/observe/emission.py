@@ -129,7 +129,7 @@ _SIGNALS = {
 
 
 def emit(*payloads: Payload) -> None:
-    """Sends events whose transaction has committed."""
+    """Send events whose transaction has committed."""
     for payload in payloads:
         for receiver in _SIGNALS[type(payload)].receivers_for(payload):
             try:
@@ -141,7 +141,7 @@ def emit(*payloads: Payload) -> None:
 
 
 def emit_after_commit(session: object, payloads: Sequence[Payload]) -> None:
-    """Sends events once the host's transaction commits; a rolled back savepoint drops its own.
+    """Send events once the host's transaction commits; a rolled back savepoint drops its own.
 
     `session` is a Session or scoped_session. A bare Connection gives no word of its
     commit, so nothing is sent for one.

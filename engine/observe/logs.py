@@ -12,7 +12,7 @@ from pgbus.engine.definition.scope import StepContext
 
 
 def configure(log_format: Literal["text", "json"]) -> None:
-    """Records from INFO on go to standard error, unless the application configured logging."""
+    """Send records, from INFO on, to standard error, unless the application configured logging."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Json() if log_format == "json" else _Text())
     logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -28,7 +28,7 @@ class Background:
             thread.start()
 
     def stop(self) -> None:
-        """Takes nothing more and waits for what runs, at most `shutdown_timeout`."""
+        """Take nothing more and wait for what runs, at most `shutdown_timeout`."""
         for part in self._parts:
             part.stop()
         for thread in self._threads:

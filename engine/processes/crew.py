@@ -26,38 +26,41 @@ class Crew:
         self._handover: queue.SimpleQueue[Delivery | None] = queue.SimpleQueue()
 
     def idle(self) -> int:
-        """How many threads wait for work. What was expected to come due is looked at with that."""
+        """Return how many threads wait for work.
+
+        What was expected to come due is looked at with that.
+        """
         with self._lock:
             self._due_at = None
             return self._idle
 
     def hand_over(self, deliveries: Iterable[Delivery]) -> None:
-        """Gives each delivery to an idle thread, or to the next that turns idle."""
+        """Give each delivery to an idle thread, or to the next that turns idle."""
         for delivery in deliveries:
             with self._lock:
                 self._idle -= 1
             self._handover.put(delivery)
 
     def dismiss(self, threads: int) -> None:
-        """Ends the threads, each once it has nothing in hand."""
+        """End the threads, each once it has nothing in hand."""
         for _ in range(threads):
             self._handover.put(None)
 
     def handed(self) -> Delivery | None:
-        """Waits, idle, for a delivery; None ends the thread."""
+        """Wait, idle, for a delivery; None ends the thread."""
         return self._handover.get()
 
     def arrived(self) -> None:
-        """Something was notified of: a thread that is looking just now shall look again."""
+        """Have a thread that is looking just now look again: something was notified of."""
         with self._lock:
             self._arrivals += 1
 
     def arrivals(self) -> int:
-        """What to compare with after looking; see `turn_idle`."""
+        """Return what to compare with after looking; see `turn_idle`."""
         return self._arrivals
 
     def turn_idle(self, arrivals: int) -> bool:
-        """Marks the calling thread idle, unless something arrived since: then it looks again."""
+        """Mark the calling thread idle, unless something arrived since: then it looks again."""
         with self._lock:
             if arrivals != self._arrivals and not self.stopping.is_set():
                 return False
@@ -65,7 +68,7 @@ class Crew:
             return True
 
     def expect(self, seconds: float) -> None:
-        """A message becomes visible then, and nobody will notify of it."""
+        """Expect a message to become visible then; nobody will notify of it."""
         due_at = time.monotonic() + seconds
         with self._lock:
             sooner = self._due_at is None or due_at < self._due_at
@@ -75,7 +78,7 @@ class Crew:
             self._wake()
 
     def until_expected(self, wait: float) -> float:
-        """The wait, cut short where something is expected before its end."""
+        """Return the wait, cut short where something is expected before its end."""
         with self._lock:
             if self._due_at is not None:
                 wait = min(wait, self._due_at - time.monotonic())

@@ -35,7 +35,7 @@ class Dispatcher:
         self._presence = Presence("dispatcher", bus.settings.app_revision, dict)
 
     def run(self) -> None:
-        """Works until `stop`; one failed task is tried again at the next tick."""
+        """Work until `stop`; one failed task is tried again at the next tick."""
         database = self._bus.services.database
         if not self._ready():
             return
@@ -49,7 +49,7 @@ class Dispatcher:
         self._presence.leave_if_possible(database)
 
     def _ready(self) -> bool:
-        """Idles until the database is migrated, which is said once; False when told to stop before."""
+        """Idle until the database is migrated, and say so once; False when told to stop before."""
         said = False
         while not self._stopping.is_set():
             try:
@@ -62,7 +62,7 @@ class Dispatcher:
         return False
 
     def stop(self) -> None:
-        """Lets `run` return soon."""
+        """Let `run` return soon."""
         self._stopping.set()
 
     def _tick(self, connection: Connection) -> None:
@@ -75,7 +75,7 @@ class Dispatcher:
 
 
 def run_dispatcher(bus: Pgbus, *, supervisor: int | None = None) -> int:
-    """Runs a dispatcher in the foreground until SIGTERM or SIGINT; a second one ends it at once.
+    """Run a dispatcher in the foreground until SIGTERM or SIGINT; a second one ends it at once.
 
     `supervisor` is the pid of the parent, without which it stops too.
     """

@@ -19,7 +19,7 @@ _LOOK_EVERY = 1.0
 
 
 def run_until_told(process: Worker | Dispatcher, supervisor: int | None) -> int:
-    """Runs the process until a signal, or the death of the supervisor with this pid, ends it."""
+    """Run the process until a signal, or the death of the supervisor with this pid, ends it."""
     stop_on_signals(process.stop)
     if supervisor is not None:
         _stop_with_supervisor(process.stop, supervisor)
@@ -30,7 +30,7 @@ def run_until_told(process: Worker | Dispatcher, supervisor: int | None) -> int:
 def stop_on_signals(
     stop: Callable[[], None], *, stop_at_once: Callable[[], None] = lambda: None
 ) -> None:
-    """Calls `stop` at the first SIGTERM or SIGINT; a second one ends the process at once.
+    """Call `stop` at the first SIGTERM or SIGINT; a second one ends the process at once.
 
     `stop_at_once` is called before that, in the signal handler.
     """
@@ -55,7 +55,7 @@ def stop_on_signals(
 
 
 def _stop_with_supervisor(stop: Callable[[], None], supervisor: int) -> None:
-    """Calls `stop` when the process with this pid, the parent, is gone (killed, it cannot say so)."""
+    """Call `stop` when the process with this pid, the parent, is gone: killed, it cannot say so."""
 
     def watch() -> None:
         while os.getppid() == supervisor:

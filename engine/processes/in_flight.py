@@ -37,7 +37,7 @@ class InFlight:
         return _key(delivery) in self._running
 
     def hold(self, delivery: Delivery) -> bool:
-        """Takes the delivery's message in hand; False when it is already."""
+        """Take the delivery's message in hand; False when it is already."""
         what = (
             f"{delivery.workflow_class} {delivery.workflow_id}" if delivery.workflow_id else "job"
         )
@@ -46,12 +46,12 @@ class InFlight:
             return self._running.setdefault(_key(delivery), running) is running
 
     def release(self, delivery: Delivery) -> None:
-        """Lets go of it."""
+        """Let go of it."""
         with self._lock:
             self._running.pop(_key(delivery), None)
 
     def by_queue(self) -> dict[str, list[int]]:
-        """The ids of the messages in hand, by queue."""
+        """Return the ids of the messages in hand, by queue."""
         with self._lock:
             keys = list(self._running)
         queues: dict[str, list[int]] = {}
@@ -60,7 +60,7 @@ class InFlight:
         return queues
 
     def running(self) -> list[dict[str, Any]]:
-        """What is in hand, and for how long, for people."""
+        """Return what is in hand, and for how long, for people."""
         now = time.monotonic()
         with self._lock:
             return [
@@ -88,11 +88,11 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="pgbus-heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Starts to beat."""
+        """Start to beat."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops beating; what is still in hand is delivered again in time."""
+        """Stop beating; what is still in hand is delivered again in time."""
         self._stopped.set()
         self._thread.join(timeout=5)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pgbus.worker")
 
 #: Seconds between two looks at which queues exist; a notification of a new one comes before.
-_QUEUES_EVERY = 30.0
+_QUEUES_EVERY = 300.0
 
 
 class Intake:
@@ -47,18 +47,18 @@ class Intake:
         self._read_at: float | None = None
 
     def take(self, connection: Connection, quantity: int) -> list[Delivery] | Idle:
-        """Up to `quantity` deliveries; [] when what was read needed nothing."""
+        """Take up to `quantity` deliveries; [] when what was read needed nothing."""
         self.refresh(connection)
         beat = self._presence.parameters() if self._presence.due_in() <= 0 else None
         taking = Taking(self.queues.next_order(), quantity, self._visibility, beat)
         return self.received(claims.take(connection, self.worker, taking))
 
     def taking(self) -> Taking:
-        """What to take for one thread, along with another statement of its own."""
+        """Return what to take for one thread, along with another statement of its own."""
         return Taking(self.queues.next_order(), 1, self._visibility)
 
     def received(self, taken: list[Delivery] | Idle) -> list[Delivery] | Idle:
-        """What was taken, in hand now, without what this very worker has in hand already.
+        """Take in hand what was taken; return it without what this very worker had in hand already.
 
         That came again because its heartbeat was late, or is off; this worker is not dead.
         """
@@ -70,7 +70,7 @@ class Intake:
         return new
 
     def refresh(self, connection: Connection) -> None:
-        """Asks which queues exist, now and then; whenever it polls, unless it is notified of new ones."""
+        """Ask which queues exist, now and then; at every poll unless notified of new ones."""
         every = _QUEUES_EVERY if self._listening.works else self._polling
         if self._read_at is not None and time.monotonic() < self._read_at + every:
             return
@@ -83,10 +83,10 @@ class Intake:
             raise
 
     def notice(self, notified: set[str]) -> None:
-        """Looks for a queue of its own that it has not seen yet among those notified of."""
+        """Look for a queue of its own that it has not seen yet among those notified of."""
         if any(self.queues.may_be_mine(queue) for queue in notified - self.queues.physical):
             self.forget_queues()
 
     def forget_queues(self) -> None:
-        """Asks which queues exist before it takes again."""
+        """Ask which queues exist before taking again."""
         self._read_at = None

@@ -67,12 +67,12 @@ class Listening:
         self._wake_write.settimeout(0)
 
     def wake(self) -> None:
-        """Ends the present or the next wait; safe in a signal handler."""
+        """End the present or the next wait; safe in a signal handler."""
         with contextlib.suppress(OSError):  # full of wake-ups already, or closed
             self._wake_write.send(b".")
 
     def wait(self, seconds: float) -> set[str]:
-        """Waits at most this long; returns the queues that were notified of."""
+        """Wait at most this long, and return the queues that were notified of."""
         self._keep_connected()
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
@@ -83,7 +83,7 @@ class Listening:
         return self._notified()
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         if self._connecting is not None:
             futures.wait([self._connecting], timeout=_LAST_WAIT)
             self._connecting.add_done_callback(_close_result)
@@ -139,7 +139,7 @@ class Listening:
         self.wake()
 
     def _connect(self) -> psycopg.Connection[Any]:
-        """A connection that listens; another one has sent what proves that it hears.
+        """Return a connection that listens; another has sent what proves that it hears.
 
         A session's own notification comes back even through a transaction pooler.
         """

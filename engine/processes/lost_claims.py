@@ -46,12 +46,12 @@ class LostClaims:
         self._failures = 0
 
     def suspected(self, failures: int) -> bool:
-        """Whether a statement failed since the last look; `failures` counts those that did."""
+        """Tell whether a statement failed since the last look; `failures` counts those that did."""
         self._failures = failures
         return failures != self._looked_at
 
     def find(self, connection: Connection) -> list[Delivery]:
-        """The lost claims, in hand now. [] as well when it has to look again."""
+        """Take the lost claims in hand, and return them; [] as well when it has to look again."""
         failures = self._failures
         suspects = {claim.step_id for claim in self._unknown(connection)}
         lost: list[Delivery] = []

@@ -40,7 +40,7 @@ class Performer:
         self._arrivals = 0
 
     def run(self) -> None:
-        """Performs what is handed over, and what follows, until it is dismissed."""
+        """Perform what is handed over, and what follows, until it is dismissed."""
         with self._services.database.held():
             while (handed := self._crew.handed()) is not None:
                 following: Delivery | None = handed
@@ -48,7 +48,7 @@ class Performer:
                     following = self._next(self._perform(following))
 
     def _next(self, taken: list[Delivery] | Idle | None) -> Delivery | None:
-        """The next message, taken already or now; None, and idle, when there is none."""
+        """Return the next message, taken already or now; None, and idle, when there is none."""
         while True:
             if taken is None:
                 taken = self._take()
@@ -78,7 +78,7 @@ class Performer:
             self._answered()
 
     def _perform(self, delivery: Delivery) -> list[Delivery] | Idle | None:
-        """Works on one message, whatever that raises; returns what was taken at its end."""
+        """Work on one message, whatever that raises, and return what was taken at its end."""
         try:
             if self._crew.stopping.is_set() and delivery.verdict is not ClaimVerdict.CLAIMED:
                 self._give_back(delivery, seconds=0)
@@ -116,7 +116,10 @@ class Performer:
         return None if performed.taken is None else self._intake.received(performed.taken)
 
     def _taking(self) -> Taking | None:
-        """What to take with the statement that ends a run's stretch; None when told to stop."""
+        """Return what to take with the statement that ends a run's stretch.
+
+        None when told to stop.
+        """
         if self._crew.stopping.is_set():
             return None
         self._await_answer()
@@ -132,7 +135,7 @@ class Performer:
             self.awaited += 1
 
     def _give_back(self, delivery: Delivery, *, seconds: float) -> None:
-        """Lets another worker have the message, or this one once more."""
+        """Let another worker have the message, or this one once more."""
         database = self._services.database
 
         def give_back(connection: Connection) -> None:
@@ -148,7 +151,7 @@ class Performer:
 
 
 def start(performers: list[Performer]) -> list[threading.Thread]:
-    """Starts a thread for each."""
+    """Start a thread for each."""
     threads = [
         threading.Thread(target=performer.run, name=f"pgbus-{number}", daemon=True)
         for number, performer in enumerate(performers, 1)

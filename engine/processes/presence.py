@@ -42,11 +42,11 @@ class Presence:
         return f"{self.host}:{os.getpid()}"
 
     def due_in(self) -> float:
-        """Seconds until the next beat is due; 0 or less: it is."""
+        """Return the seconds until the next beat is due; 0 or less: it is."""
         return 0.0 if self._beat_at is None else self._beat_at + BEAT_EVERY - time.monotonic()
 
     def parameters(self) -> dict[str, object]:
-        """The parameters of `processes.BEAT` as of now; the caller is about to run it."""
+        """Return the parameters of `processes.BEAT` as of now; the caller is about to run it."""
         self._beat_at = time.monotonic()
         return {
             "process_id": self.process_id,
@@ -58,12 +58,12 @@ class Presence:
         }
 
     def beat_when_due(self, connection: Connection) -> None:
-        """Beats if it is time to."""
+        """Beat if it is time to."""
         if self.due_in() <= 0:
             processes.beat(connection, **self.parameters())
 
     def leave_if_possible(self, database: Database) -> None:
-        """Takes the row away: the process ends in order. Where that fails, the row is reaped."""
+        """Take the row away: the process ends in order. Where that fails, the row is reaped."""
         try:
             with database.autocommit() as connection:
                 processes.leave(connection, self.process_id)

@@ -24,11 +24,11 @@ class QueueList:
         self.physical: frozenset[str] = frozenset()
 
     def wanted(self) -> list[str]:
-        """The queues that must exist: one per logical name."""
+        """Return the queues that must exist: one per logical name."""
         return [physical_name(self._prefix, logical) for logical in sorted(self._logical)]
 
     def update(self, existing: Iterable[str]) -> None:
-        """Takes from the database's queues those that are this worker's."""
+        """Take from the database's queues those that are this worker's."""
         by_priority: dict[int, list[str]] = {priority: [] for priority in PRIORITIES}
         for queue in sorted(existing):
             parsed = parse_physical_name(self._prefix, queue)
@@ -42,12 +42,12 @@ class QueueList:
         ]
 
     def may_be_mine(self, queue: str) -> bool:
-        """Whether a queue not seen before belongs to this worker."""
+        """Tell whether a queue not seen before belongs to this worker."""
         parsed = parse_physical_name(self._prefix, queue)
         return parsed is not None and not parsed.is_dead_letter and parsed.logical in self._logical
 
     def next_order(self) -> str:
-        """The queues in the order to read them this time, as an array literal."""
+        """Return the queues in the order to read them this time, as an array literal."""
         self._next += 1
         return self._orders[self._next % len(self._orders)]
 

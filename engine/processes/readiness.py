@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def wait_until_ready(bus: Pgbus, *, stop: threading.Event, queues: Iterable[str] = ()) -> bool:
-    """True once the database answers and the queues exist; False when `stop` was set before.
+    """Return True once the database answers and the queues exist, False when `stop` was set before.
 
-    Raises `SchemaOutdated` when it answers and is not migrated.
+    Raise `SchemaOutdated` when it answers and is not migrated.
     """
 
     def make_ready(_connection: object) -> None:

@@ -53,7 +53,7 @@ class Supervisor:
         self._presence = Presence("supervisor", bus.settings.app_revision, self._details)
 
     def run(self) -> None:
-        """Supervises until `stop`; then ends the children in order."""
+        """Supervise until `stop`; then end the children in order."""
         wait_until_ready(self._bus, stop=self._stopping)
         try:
             while not self._stopping.is_set():
@@ -65,11 +65,11 @@ class Supervisor:
             self._end()
 
     def stop(self) -> None:
-        """Lets `run` end the children and return."""
+        """Let `run` end the children and return."""
         self._stopping.set()
 
     def kill(self) -> None:
-        """Kills the children; safe in a signal handler."""
+        """Kill the children; safe in a signal handler."""
         for child in self._children:
             if child.process is not None:
                 child.process.kill()
@@ -138,7 +138,7 @@ class Supervisor:
 
 
 def supervise(bus: Pgbus, app: str) -> int:
-    """Runs workers and a dispatcher until SIGTERM or SIGINT; a second one kills them all."""
+    """Run workers and a dispatcher until SIGTERM or SIGINT; a second one kills them all."""
     supervisor = Supervisor(bus, app)
     stop_on_signals(supervisor.stop, stop_at_once=supervisor.kill)
     supervisor.run()

@@ -74,7 +74,7 @@ class Worker:
         )
 
     def run(self) -> None:
-        """Serves until `stop`; then waits for bodies, at most `shutdown_timeout`."""
+        """Serve until `stop`; then wait for bodies, at most `shutdown_timeout`."""
         # The queues of all steps: a run that this worker moves on may go to one it does not serve.
         steps = map(self._bus.services.queue_of, _declared_steps())
         queues = {*self._intake.queues.wanted(), *steps}
@@ -85,7 +85,7 @@ class Worker:
             self._listening.close()
 
     def stop(self) -> None:
-        """Takes nothing more; `run` returns when what runs has ended. Safe in a signal handler."""
+        """Take nothing more; `run` returns when what runs has ended. Safe in a signal handler."""
         self._crew.stopping.set()
         self._listening.wake()
 
@@ -108,9 +108,9 @@ class Worker:
                 heartbeat.stop()
 
     def _turn(self) -> None:
-        """Takes for the idle threads, then waits for a reason to take again.
+        """Take for the idle threads, then wait for a reason to take again.
 
-        Waits out an outage. What else goes wrong (a queue was dropped, say) must not end the
+        Wait out an outage. What else goes wrong (a queue was dropped, say) must not end the
         thread that all others wait for.
         """
         stopping = self._crew.stopping
@@ -127,7 +127,7 @@ class Worker:
             self._crew.arrived()
 
     def _take_for_the_idle(self, connection: Connection) -> float:
-        """Hands messages to the idle threads; returns the seconds to wait before the next look."""
+        """Hand messages to the idle threads, and return the seconds until the next look."""
         idle = self._crew.idle()
         if self._claims.suspected(self._database.failures):
             self._crew.hand_over(self._claims.find(connection))
@@ -142,7 +142,7 @@ class Worker:
         return 0.0
 
     def _wait_after(self, connection: Connection, idle: Idle) -> float:
-        """Seconds to sleep after finding nothing; the timer's messages are sent in passing."""
+        """Return seconds to sleep after finding nothing; send the timer's messages in passing."""
         due = [self._polling]
         if idle.next_send is not None:
             due.append(idle.next_send - _SEND_AHEAD)
@@ -180,7 +180,7 @@ class Worker:
 
 
 def run_worker(bus: Pgbus, *, supervisor: int | None = None) -> int:
-    """Runs a worker in the foreground until SIGTERM or SIGINT; a second one ends it at once.
+    """Run a worker in the foreground until SIGTERM or SIGINT; a second one ends it at once.
 
     `supervisor` is the pid of the parent, without which it stops too.
     """
@@ -193,7 +193,7 @@ def _declared_steps() -> Iterator[Step]:
 
 
 def _unguarded() -> list[str]:
-    """What may be claimed without asking guards: the steps that this process declares so."""
+    """Return what may be claimed without asking guards: the steps that this process declares so."""
     return [
         f"{definition.name}#{step.name}"
         for definition in registry.definitions()

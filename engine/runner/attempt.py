@@ -63,9 +63,9 @@ class Attempt:
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[tuple[Any, PhaseSession]]:
-        """The host's surroundings for one phase: the instance, and the phase's session.
+        """Enter the host's surroundings for one phase; yield the instance and the phase's session.
 
-        The session is rolled back at the end, unless it was committed before.
+        Roll the session back at the end, unless it was committed before.
         """
         session = self._services.host.phase_session()
         context = StepContext(
@@ -94,7 +94,7 @@ class Attempt:
         session.close()
 
     def ask_guards(self) -> Result | None:
-        """What a guard decided; None lets the body run."""
+        """Return what a guard decided; None lets the body run."""
         with self.phase(Phase.GUARD) as (workflow, _session):
             for guard in self.definition.cancel_guards:
                 if guard(workflow):
@@ -104,7 +104,7 @@ class Attempt:
         return None
 
     def run_body(self, workflow: Any) -> Result:
-        """Runs the body and returns how it ended; what it raises passes through.
+        """Run the body and return how it ended; what it raises passes through.
 
         `KeyboardInterrupt` and `SystemExit` are among that: they say nothing about the step.
         """
@@ -124,7 +124,7 @@ class Attempt:
         return Result(Outcome.COMPLETED, self._output())
 
     def storable_output(self) -> str | None:
-        """What the body has output so far, as a document; None when nothing, or nothing storable."""
+        """Return the body's output so far as a document; None when nothing, or nothing storable."""
         try:
             return self._output()
         except PayloadError:
@@ -184,7 +184,7 @@ def _result_of(verb: StepVerb, output: str | None) -> Result:
 
 @contextmanager
 def commits_refused(session: Any) -> Iterator[Callable[[], None]]:
-    """Lets no one but the engine commit a transactional step's session; yields the permission.
+    """Let no one but the engine commit a transactional step's session; yield the permission.
 
     Savepoints may come and go.
     """

@@ -75,7 +75,7 @@ class LockedRun:
         step: tuple[str, int] | None = None,
         details: dict[str, Any] | None = None,
     ) -> None:
-        """Writes an event by the verb's actor, about the newest attempt unless `step` says other."""
+        """Write an event by the verb's actor, about the newest attempt unless `step` says other."""
         step_name, attempt = step or (self.attempt.step_name, self.attempt.attempt)
         trail.record(
             self.connection,
@@ -91,7 +91,7 @@ class LockedRun:
     def move(
         self, target: RunStatus, *, current_step: str | None = None, step_id: int | None = None
     ) -> None:
-        """Moves the run and notes what is to be told of it after the commit."""
+        """Move the run and note what is to be told of it after the commit."""
         transitions.move_run(
             self.connection, self.run, self.verb, target, current_step=current_step, step_id=step_id
         )
@@ -106,7 +106,7 @@ class LockedRun:
 
 
 def pause(services: Services, workflow_id: str, request: Request) -> RunRow:
-    """Pauses the run; a body that runs is let to its end, and its outcome is held."""
+    """Pause the run; a body that runs is let to its end, and its outcome is held."""
     with locked(services, workflow_id, Verb.PAUSE, request) as it:
         it.move(RunStatus.PAUSED)
         transitions.withdraw(it.connection, it.attempt)
@@ -115,7 +115,7 @@ def pause(services: Services, workflow_id: str, request: Request) -> RunRow:
 
 
 def cancel(services: Services, workflow_id: str, request: Request) -> RunRow:
-    """Cancels the run and its open attempt."""
+    """Cancel the run and its open attempt."""
     with locked(services, workflow_id, Verb.CANCEL, request) as it:
         _close(it)
         it.move(RunStatus.CANCELLED)
@@ -124,13 +124,13 @@ def cancel(services: Services, workflow_id: str, request: Request) -> RunRow:
 
 
 def run_now(services: Services, workflow_id: str, request: Request) -> RunRow:
-    """Sends the scheduled attempt at once."""
+    """Send the scheduled attempt at once."""
     with locked(services, workflow_id, Verb.RUN_NOW, request) as it:
         return _send_again(it, _LONG_PAST, Event.RUN_NOW)
 
 
 def reschedule(services: Services, workflow_id: str, at: datetime, request: Request) -> RunRow:
-    """Moves the scheduled attempt to `at`, an aware moment; one in the past means now."""
+    """Move the scheduled attempt to `at`, an aware moment; one in the past means now."""
     if not isinstance(at, datetime) or at.utcoffset() is None:
         raise ValueError(f"reschedule takes an aware datetime, not {at!r}; add its time zone.")
     with locked(services, workflow_id, Verb.RESCHEDULE, request) as it:
@@ -138,7 +138,7 @@ def reschedule(services: Services, workflow_id: str, at: datetime, request: Requ
 
 
 def skip(services: Services, workflow_id: str, request: Request) -> RunRow:
-    """Skips the step the run is on and schedules the next."""
+    """Skip the step the run is on and schedule the next."""
     with locked(services, workflow_id, Verb.SKIP, request) as it:
         definition = definition_of(services, it)
         transitions.end_attempt(it.connection, it.attempt, AttemptStatus.SKIPPED, Outcome.SKIPPED)
@@ -147,7 +147,7 @@ def skip(services: Services, workflow_id: str, request: Request) -> RunRow:
 
 
 def resume_at(services: Services, workflow_id: str, step_name: str, request: Request) -> RunRow:
-    """Schedules a new attempt of the named step, also of one that completed before."""
+    """Schedule a new attempt of the named step, also of one that completed before."""
     with locked(services, workflow_id, Verb.RESUME_AT, request) as it:
         definition = definition_of(services, it)
         step = definition.step(step_name)
@@ -161,7 +161,7 @@ def resume_at(services: Services, workflow_id: str, step_name: str, request: Req
 
 
 def resume(services: Services, workflow_id: str, request: Request) -> RunRow:
-    """Goes on: with what a body's end held back, else from the newest attempt."""
+    """Go on: with what a body's end held back, else from the newest attempt."""
     with locked(services, workflow_id, Verb.RESUME, request) as it:
         definition = definition_of(services, it)
         reattempts.restart(it.connection, it.attempt)
@@ -202,10 +202,10 @@ def _resume(services: Services, it: LockedRun, definition: Definition) -> None:
 def locked(
     services: Services, workflow_id: str, verb: Verb, request: Request
 ) -> Iterator[LockedRun]:
-    """Locks the run for a verb that its state allows; tells the host what happened, after commit.
+    """Lock the run for a verb that its state allows; tell the host what happened, after commit.
 
     All or nothing: an error anywhere in it leaves the run, and the host's transaction, as
-    they were. Raises `InvalidTransition`, `RunNotFound`, or `RunLocked`.
+    they were. Raise `InvalidTransition`, `RunNotFound`, or `RunLocked`.
     """
     if guarded_run.get() == workflow_id:
         raise InvalidTransition(
@@ -238,7 +238,10 @@ def _refusal(verb: Verb, run: RunRow, attempt: AttemptRow) -> InvalidTransition:
 
 
 def definition_of(services: Services, it: LockedRun) -> Definition:
-    """The definition of the run's class, its queues there; `StepNotDefined` when it is not loaded."""
+    """Return the definition of the run's class, its queues there.
+
+    Raise `StepNotDefined` when it is not loaded.
+    """
     definition = registry.find(it.run.workflow_class)
     if definition is None:
         assert it.verb in NEEDS_CLASS  # noqa: S101 (available_actions promises as much)
@@ -292,7 +295,7 @@ def _schedule(
     *,
     details: dict[str, Any] | None = None,
 ) -> None:
-    """Schedules an attempt; `event` is the verb's own, with the reason."""
+    """Schedule an attempt; `event` is the verb's own, with the reason."""
     step_id, attempt = transitions.schedule(it.connection, it.run.workflow_id, following)
     it.move(RunStatus.READY, current_step=following.step_name, step_id=step_id)
     it.record(event, it.run.status, RunStatus.READY, reason=it.request.reason, details=details)

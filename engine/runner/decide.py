@@ -68,7 +68,7 @@ class Ruling:
 
 
 def rule(policy: Policy | None, *, reattempted: int) -> Ruling:
-    """The ruling of a declarative policy, given how often policies reattempted the step in a row."""
+    """Rule by a declarative policy, given how often policies reattempted the step in a row."""
     if policy is None or policy.action is None:
         return Ruling(PolicyAction.PAUSE)
     if policy.action is not PolicyAction.REATTEMPT:
@@ -79,7 +79,7 @@ def rule(policy: Policy | None, *, reattempted: int) -> Ruling:
 
 
 def limited(policy: Policy, ruling: Ruling, *, reattempted: int) -> Ruling:
-    """What a policy method decided, within the policy's limit of reattempts in a row."""
+    """Return what a policy method decided, within the policy's limit of reattempts in a row."""
     if ruling.action is PolicyAction.REATTEMPT and _spent(policy, reattempted):
         return _given_up(policy, reattempted)
     return ruling
@@ -94,7 +94,7 @@ def _given_up(policy: Policy, reattempted: int) -> Ruling:
 
 
 def rule_stall(action: StallAction, *, reattempted: int) -> Ruling:
-    """The ruling on an attempt lost through no fault of its body, given how often in a row it was."""
+    """Rule on an attempt lost through no fault of its body, given how often in a row it was."""
     if action is StallAction.REATTEMPT and reattempted >= MAX_STALL_REATTEMPTS:
         return Ruling(PolicyAction.PAUSE, reason=f"gave up after {reattempted} reattempts")
     return Ruling(PolicyAction(action), cause=Cause.STALL)
@@ -109,7 +109,7 @@ class Decider:
     queue_of: Callable[[Step], str]
 
     def after_result(self, result: Result) -> Finalization:
-        """The finalization of an attempt that ended without an error."""
+        """Return the finalization of an attempt that ended without an error."""
         match result.outcome:
             case Outcome.COMPLETED:
                 return self._advance(
@@ -150,7 +150,7 @@ class Decider:
         output: str | None = None,
         detection: Detection | None = None,
     ) -> Finalization:
-        """The finalization of an attempt that failed; `detection` tells of a stall."""
+        """Return the finalization of an attempt that failed; `detection` tells of a stall."""
         details = {"error_class": error.error_class}
         match ruling.action:
             case PolicyAction.REATTEMPT:
@@ -218,7 +218,7 @@ def pause_on(
     output: str | None = None,
     detection: Detection | None = None,
 ) -> Finalization:
-    """The finalization of a failed attempt that pauses its run; its step need not be declared."""
+    """Return the finalization of a failed attempt that pauses its run, its step declared or not."""
     return Finalization(
         Move.STEP_PAUSE, RunStatus.PAUSED, AttemptStatus.FAILED, Outcome.PAUSED,
         (*_failed(error, detection), EventEntry(Event.PAUSED, reason)),
@@ -238,13 +238,13 @@ def _detected(detection: Detection | None) -> tuple[EventEntry, ...]:
 
 
 def scheduled(step: Step, queue_of: Callable[[Step], str]) -> NextAttempt:
-    """The attempt of a step whose turn it is: its wait and its message options are the later of the two."""
+    """Return the attempt of a step whose turn it is: the later of its wait and message options."""
     wait = max(step.wait, step.message_wait, timedelta())
     return NextAttempt(step.name, queue_of(step), wait.total_seconds(), step.message_wait_until)
 
 
 def next_live_step(definition: Definition, step_name: str) -> Step | None:
-    """The next declared step that is not a gravestone; None after the last."""
+    """Return the next declared step that is not a gravestone; None after the last."""
     step = definition.step_after(step_name)
     while step is not None and step.removed:
         step = definition.step_after(step.name)

@@ -35,7 +35,7 @@ _OWN = __file__.rpartition("runner")[0]
 
 
 def record_error(error: BaseException, *, backtrace_lines: int) -> ErrorEntry:
-    """The error's class, message, backtrace and causes, as text that PostgreSQL can store."""
+    """Return the error's class, message, backtrace and causes, as text PostgreSQL can store."""
     return ErrorEntry(
         qualified_name(type(error)),
         _message(error),
@@ -75,7 +75,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _behind(error: BaseException) -> Iterator[BaseException]:
-    """What a group holds, and the cause or else the context."""
+    """Yield what a group holds, and the cause or else the context."""
     if isinstance(error, BaseExceptionGroup):
         yield from error.exceptions
     if error.__cause__ is not None:
@@ -85,7 +85,7 @@ def _behind(error: BaseException) -> Iterator[BaseException]:
 
 
 def _backtrace(error: BaseException, lines: int) -> list[str]:
-    """The host's frames, the innermost first; all frames when none is the host's."""
+    """Return the host's frames, the innermost first; all frames when none is the host's."""
     frames = list(traceback.walk_tb(error.__traceback__))[::-1]
     texts = [
         (frame.f_code.co_filename, f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_qualname}")

@@ -19,7 +19,7 @@ class EventLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Runs the coroutine in the caller's context and returns or raises what it does."""
+        """Run the coroutine in the caller's context and return or raise what it does."""
         loop = self._started()
         ended: list[asyncio.Task[Any]] = []
         done = threading.Event()
@@ -35,7 +35,7 @@ class EventLoop:
         return ended[0].result()
 
     def close(self) -> None:
-        """Stops the loop; a coroutine that still runs is abandoned with its worker."""
+        """Stop the loop; a coroutine that still runs is abandoned with its worker."""
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None:

@@ -28,7 +28,7 @@ _log = logging.getLogger("pgbus.runner")
 
 
 def execute(services: Services, finalizer: Finalizer, attempt: Attempt) -> Ending | Applied:
-    """Runs the body; an `Applied` is committed already, together with what the body wrote."""
+    """Run the body; an `Applied` is committed already, together with what the body wrote."""
     execution = _Execution(services, finalizer, attempt)
     try:
         with attempt.phase(Phase.BODY) as (workflow, session):
@@ -54,17 +54,17 @@ class _Execution:
         self._joined: Ending | None = None
 
     def by_itself(self, workflow: Any, session: PhaseSession) -> Ending:
-        """Runs the body and commits what it wrote through its session."""
+        """Run the body and commit what it wrote through its session."""
         result = self._attempt.run_body(workflow)
         if result.outcome in COMMITTING:
             session.commit()
         return self._ending(result)
 
     def in_host_transaction(self, workflow: Any, session: PhaseSession) -> Ending | Applied:
-        """Runs a transactional body: its writes, completion and next attempt commit as one.
+        """Run a transactional body: its writes, completion and next attempt commit as one.
 
-        A host session of another database is refused before the body writes anything. When
-        the attempt was taken away meanwhile, the host's writes are rolled back.
+        Refuse a host session of another database before the body writes anything. When the
+        attempt was taken away meanwhile, roll the host's writes back.
         """
         host = session()
         database = self._services.database
@@ -85,7 +85,7 @@ class _Execution:
         return applied
 
     def failed(self, error: BaseException) -> Ending:
-        """How the attempt ends after an error.
+        """Return how the attempt ends after an error.
 
         One that came after a transactional step's commit, or hid its success, changes
         nothing. A database that only failed for the moment is no fault of the body.
@@ -99,7 +99,10 @@ class _Execution:
         return after_error(self._services, self._attempt, error, seconds=self._seconds())
 
     def _committed(self) -> bool:
-        """Whether the attempt has ended. The lock is had once a commit in flight is decided."""
+        """Return whether the attempt has ended.
+
+        The lock is had once a commit in flight is decided.
+        """
         delivery = self._attempt.delivery
 
         def ended(connection: Connection) -> bool:

@@ -78,7 +78,7 @@ class Finalizer:
         *,
         taking: Callable[[], Taking | None] = lambda: None,
     ) -> Applied:
-        """Writes the ending in the connection's transaction.
+        """Write the ending in the connection's transaction.
 
         `taking` is asked what to take along, when the run does not go on at once.
         """
@@ -100,7 +100,7 @@ class Finalizer:
         return Applied(ending, finalized)
 
     def commit(self, ending: Ending) -> Applied:
-        """Writes the ending in a transaction of its own, however long PostgreSQL is away."""
+        """Write the ending in a transaction of its own, however long PostgreSQL is away."""
         applied = self._services.database.persistently(
             lambda connection: self.apply(connection, ending, taking=self._taking)
         )
@@ -108,7 +108,7 @@ class Finalizer:
         return applied
 
     def follow(self, applied: Applied) -> Delivery | None:
-        """Tells the host of a committed ending; returns the attempt that was claimed with it."""
+        """Tell the host of a committed ending; return the attempt that was claimed with it."""
         self._steps += 1
         ending, finalized = applied.ending, applied.finalized
         if finalized.verdict is not EndVerdict.LATE:

@@ -27,7 +27,7 @@ class Host:
 
     @contextmanager
     def surroundings(self) -> Iterator[None]:
-        """The context in which the host's code runs (an application context, say).
+        """Enter the context in which the host's code runs (an application context, say).
 
         An error that `around=` swallows would pass for success: it comes out as a RuntimeError.
         """
@@ -45,11 +45,11 @@ class Host:
         ) from swallowed
 
     def phase_session(self) -> PhaseSession:
-        """A session for one phase of one attempt; nothing is opened before it is used."""
+        """Return a session for one phase of one attempt; nothing is opened before it is used."""
         return PhaseSession(self._session_factory)
 
     def load(self, reference: SubjectReference) -> object | None:
-        """The record, for a caller outside any step.
+        """Return the record, for a caller outside any step.
 
         Through a scoped_session it belongs to the caller's own session; else it is
         detached from the session that loaded it.
@@ -79,7 +79,7 @@ class PhaseSession:
         self._session: Any = None
 
     def __call__(self) -> Any:
-        """The session; raises `InvalidSetting` when the bus has no session_factory."""
+        """Return the session; raise `InvalidSetting` when the bus has no session_factory."""
         if self._session is None:
             if self._factory is None:
                 raise InvalidSetting(
@@ -92,16 +92,19 @@ class PhaseSession:
         return self._session
 
     def load(self, reference: SubjectReference) -> object | None:
-        """The record of this phase; None when it is gone. An adapter may do without a session."""
+        """Return the record of this phase; None when it is gone.
+
+        An adapter may do without a session.
+        """
         return load_subject(reference, None if self._factory is None else self())
 
     def commit(self) -> None:
-        """Commits what the phase wrote, if it used the session."""
+        """Commit what the phase wrote, if it used the session."""
         if session := self._used():
             session.commit()
 
     def close(self) -> None:
-        """Rolls back what was not committed and gives the connection back."""
+        """Roll back what was not committed and give the connection back."""
         session, self._session = self._used(), None
         if session is None:
             return
@@ -111,7 +114,7 @@ class PhaseSession:
             session.close()
 
     def _used(self) -> Any:
-        """The session, if the host's code has used it; a scoped one also past `self.session`."""
+        """Return the session if the host's code used it; a scoped one also past `self.session`."""
         if self._session is None and self._scope is not None:
             # Outside its scope (no application context, say) asking raises: none was used.
             with suppress(Exception):

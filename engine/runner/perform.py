@@ -37,7 +37,7 @@ def perform(
     stopping: Callable[[], bool] = lambda: False,
     taking: Callable[[], Taking | None] = lambda: None,
 ) -> Performed:
-    """Performs one delivered step message, and the steps that follow at once.
+    """Perform one delivered step message, and the steps that follow at once.
 
     `stopping` is asked before the run goes on without queueing, `taking` what to take along
     with the statement that ends the stretch.

@@ -41,7 +41,7 @@ _log = logging.getLogger("pgbus.runner")
 def after_error(
     services: Services, attempt: Attempt, error: BaseException, *, seconds: float | None = None
 ) -> Ending:
-    """How an attempt ends whose guard or body raised."""
+    """Return how an attempt ends whose guard or body raised."""
     delivery = attempt.delivery
     _warn(
         error,
@@ -64,7 +64,7 @@ def after_error(
 
 
 def _warn(error: BaseException, message: str, *values: object) -> None:
-    """Logs an error, which neither its text nor a handler of the host's keeps from being recorded."""
+    """Log an error; neither its text nor a handler of the host's keeps it from being recorded."""
     with suppress(Exception):
         _log.warning(message, *values, exc_info=(type(error), error, error.__traceback__))
 
@@ -95,7 +95,7 @@ def _ruling(services: Services, attempt: Attempt, error: BaseException) -> Rulin
 def _asked(
     attempt: Attempt, policy: Policy, error: BaseException, reattempted: int
 ) -> Ruling | FinishRun:
-    """The verb that a policy method chose; without one the run pauses."""
+    """Return the verb that a policy method chose; without one the run pauses."""
     assert policy.handler is not None  # noqa: S101 (the caller chose such a policy)
     with attempt.phase(Phase.POLICY) as (workflow, _session):
         try:

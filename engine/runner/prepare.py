@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def prepare(
     services: Services, worker: Worker, finalizer: Finalizer, delivery: Delivery
 ) -> Attempt | Ending | Applied | None:
-    """The attempt whose body is to run; or how it ended before that; None: nothing to do."""
+    """Return the attempt whose body is to run; or how it ended before that; None: nothing to do."""
     if delivery.verdict is ClaimVerdict.CLAIMED:
         return _attempt(services, delivery)
     if delivery.verdict is ClaimVerdict.CRASHED:
@@ -43,7 +43,7 @@ def prepare(
 
 
 def _crashed(services: Services, delivery: Delivery) -> Ending | None:
-    """The stall of an attempt whose message came again.
+    """Return the stall of an attempt whose message came again.
 
     Without heartbeats a message comes again whether its worker died or is at it still: None.
     """
@@ -57,9 +57,9 @@ def _under_lock(
     delivery: Delivery,
     connection: Connection,
 ) -> Attempt | Applied | Delivery | None:
-    """Claims and asks the guards in one transaction; run again, it finds what it did before.
+    """Claim and ask the guards in one transaction; run again, it finds what it did before.
 
-    A delivery is one whose worker died. Raises `RunLocked` when the lock is not to be had.
+    A delivery is one whose worker died. Raise `RunLocked` when the lock is not to be had.
     """
     with connection.transaction():
         claimed = claims.claim(connection, worker, delivery)
@@ -84,7 +84,7 @@ def _attempt(services: Services, claimed: Delivery) -> Attempt | Ending:
 
 
 def _declared(delivery: Delivery) -> tuple[Definition, Step]:
-    """What this worker's code declares for the step; raises `StepNotDefined`."""
+    """Return what this worker's code declares for the step, or raise `StepNotDefined`."""
     definition = registry.find(delivery.workflow_class)
     if definition is None:
         raise StepNotDefined(

@@ -134,13 +134,13 @@ class Run:
             return runs.reruns(connection, self.workflow_id)
 
     def reload(self) -> Self:
-        """Reads the run again; raises `RunNotFound` when it was deleted."""
+        """Read the run again; raise `RunNotFound` when it was deleted."""
         with self._services.database.autocommit() as connection:
             self._row = self._found(runs.find(connection, self.workflow_id))
         return self
 
     def wait(self, timeout: float | timedelta = 30.0) -> Self:
-        """Waits until the run has ended (seconds or timedelta); raises `TimeoutError` otherwise.
+        """Wait until the run has ended (seconds or timedelta); raise `TimeoutError` otherwise.
 
         For tests and scripts: it asks the database twenty times a second.
         """
@@ -158,7 +158,7 @@ class Run:
     def pause(
         self, *, actor: str = "app", reason: str | None = None, session: HostSession | None = None
     ) -> Self:
-        """Pauses the run: nothing starts; a body that runs ends, and what follows waits."""
+        """Pause the run: nothing starts; a body that runs ends, and what follows waits."""
         return self._now(
             control.pause(self._services, self.workflow_id, Request(actor, reason, session))
         )
@@ -166,7 +166,7 @@ class Run:
     def resume(
         self, *, actor: str = "app", reason: str | None = None, session: HostSession | None = None
     ) -> Self:
-        """Goes on: retries a failed step, continues after a completed one, keeps a scheduled time."""
+        """Go on: retry a failed step, continue after a completed one, keep a scheduled time."""
         return self._now(
             control.resume(self._services, self.workflow_id, Request(actor, reason, session))
         )
@@ -179,14 +179,14 @@ class Run:
         reason: str | None = None,
         session: HostSession | None = None,
     ) -> Self:
-        """Goes on with a new attempt of this step, also one that completed before."""
+        """Go on with a new attempt of this step, also one that completed before."""
         request = Request(actor, reason, session)
         return self._now(control.resume_at(self._services, self.workflow_id, step, request))
 
     def cancel(
         self, *, actor: str = "app", reason: str | None = None, session: HostSession | None = None
     ) -> Self:
-        """Cancels the run; the outcome of a body that still runs is ignored."""
+        """Cancel the run; the outcome of a body that still runs is ignored."""
         return self._now(
             control.cancel(self._services, self.workflow_id, Request(actor, reason, session))
         )
@@ -194,7 +194,7 @@ class Run:
     def skip(
         self, *, actor: str = "app", reason: str | None = None, session: HostSession | None = None
     ) -> Self:
-        """Skips the step that the paused run is on and schedules the next."""
+        """Skip the step that the paused run is on and schedule the next."""
         return self._now(
             control.skip(self._services, self.workflow_id, Request(actor, reason, session))
         )
@@ -202,7 +202,7 @@ class Run:
     def run_now(
         self, *, actor: str = "app", reason: str | None = None, session: HostSession | None = None
     ) -> Self:
-        """Runs the scheduled step at once; one that is due already is sent again."""
+        """Run the scheduled step at once; one that is due already is sent again."""
         return self._now(
             control.run_now(self._services, self.workflow_id, Request(actor, reason, session))
         )
@@ -215,14 +215,14 @@ class Run:
         reason: str | None = None,
         session: HostSession | None = None,
     ) -> Self:
-        """Moves the scheduled step to an aware moment; the past means now."""
+        """Move the scheduled step to an aware moment; the past means now."""
         request = Request(actor, reason, session)
         return self._now(control.reschedule(self._services, self.workflow_id, at, request))
 
     def rerun(
         self, *, actor: str = "app", reason: str | None = None, session: HostSession | None = None
     ) -> Run:
-        """Starts a new run with the same subject and arguments; the two know of each other."""
+        """Start a new run with the same subject and arguments; the two know of each other."""
         return start.rerun(self._services, self.workflow_id, Request(actor, reason, session))
 
     def _now(self, row: RunRow) -> Self:

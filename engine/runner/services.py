@@ -35,19 +35,19 @@ class Services:
     event_loop: EventLoop
 
     def queue_of(self, step: Step) -> str:
-        """The physical queue on which a step's messages travel."""
+        """Return the physical queue on which a step's messages travel."""
         return physical_name(
             self.settings.queue_prefix, step.queue or self.settings.workflow_queue, step.priority
         )
 
     def connection(self, session: Any) -> AbstractContextManager[Connection]:
-        """The connection for a single statement: the host's, else one that commits by itself."""
+        """Lend the connection for one statement: the host's, else one that commits by itself."""
         if session is None:
             return self.database.autocommit()
         return nullcontext(self.database.joined(session))
 
     def transaction(self, session: Any) -> AbstractContextManager[Connection]:
-        """The connection for several statements, all or nothing.
+        """Lend the connection for several statements, all or nothing.
 
         In a transaction of its own, else in a savepoint of the host's, which an error leaves
         as it was before.
@@ -57,11 +57,11 @@ class Services:
         return self.database.joined(session).savepoint()
 
     def decider(self, definition: Definition, step: Step) -> Decider:
-        """The decider about an attempt of this step."""
+        """Return the decider about an attempt of this step."""
         return Decider(definition, step, self.queue_of)
 
     def reattempts(self, delivery: Delivery) -> Reattempts:
-        """How often in a row the step was reattempted just before this attempt."""
+        """Return how often in a row the step was reattempted just before this attempt."""
         return self.database.persistently(
             lambda connection: reattempts.count(
                 connection, delivery.workflow_id, delivery.step_name, delivery.attempt
@@ -69,5 +69,5 @@ class Services:
         )
 
     def recorded(self, error: BaseException) -> ErrorEntry:
-        """A host's error as it is stored, its backtrace as long as the settings say."""
+        """Return a host's error as it is stored, its backtrace as long as the settings say."""
         return record_error(error, backtrace_lines=self.settings.workflow_error_backtrace_lines)

@@ -45,7 +45,7 @@ class _Prepared:
 def start(
     services: Services, options: StartOptions[Any], subject: object, arguments: Mapping[str, Any]
 ) -> Run:
-    """Starts one run; everything that can be refused is refused before anything is written."""
+    """Start one run; everything that can be refused is refused before anything is written."""
     definition = options.workflow_class._definition  # noqa: SLF001 (the engine's own half of the class)
     prepared = _prepare(services, definition, subject, arguments)
     new = _new_run(services, definition, prepared, options)
@@ -55,7 +55,7 @@ def start(
 
 
 def rerun(services: Services, workflow_id: str, request: Request) -> Run:
-    """Starts a new run with an ended one's subject and arguments, and writes on both trails."""
+    """Start a new run with an ended one's subject and arguments, and write on both trails."""
     with control.locked(services, workflow_id, Verb.RERUN, request) as old:
         definition = control.definition_of(services, old)
         options = StartOptions(
@@ -105,7 +105,7 @@ def _new_run(
 
 
 def _start(services: Services, connection: Connection, new: NewRun) -> Run:
-    """Writes the run, or tells of the one that has its key or its subject."""
+    """Write the run, or tell of the one that has its key or its subject."""
     while True:
         started = starts.start_run(connection, new)
         if started.verdict is StartVerdict.STARTED:
@@ -123,7 +123,7 @@ def start_many(
     options: StartOptions[Any],
     items: Iterable[tuple[object, Mapping[str, Any]]],
 ) -> list[Run | AlreadyRunning]:
-    """Starts a run per item, a few statements for thousands; one transaction for all."""
+    """Start a run per item, a few statements for thousands; one transaction for all."""
     definition = options.workflow_class._definition  # noqa: SLF001 (the engine's own half of the class)
     first = _first(services, definition)
     wanted = [
@@ -143,12 +143,12 @@ def start_many(
 
 
 def _subject_order(one: _Prepared) -> tuple[str, str]:
-    """The same over all chunks, so that two callers wait for each other and never deadlock."""
+    """Order all chunks the same, so that two callers wait for each other and never deadlock."""
     return one.subject_type or "", one.subject_id or ""
 
 
 def _make_ready(services: Services, definition: Definition, options: StartOptions[Any]) -> None:
-    """Brings into being what the start needs, once it is known that the start can be."""
+    """Bring into being what the start needs, once it is known that the start can be."""
     if options.session is not None:
         services.database.joined(options.session)
     services.bus.make_ready(definition)
@@ -177,7 +177,7 @@ def _prepare(
 
 
 def _first(services: Services, definition: Definition) -> NextAttempt:
-    """When and where the first step runs that is not a gravestone."""
+    """Return when and where the first step runs that is not a gravestone."""
     step = next((step for step in definition.steps if not step.removed), None)
     if step is None:
         raise DefinitionError(f"{definition.name} declares no step that is not removed; add one.")
@@ -185,7 +185,7 @@ def _first(services: Services, definition: Definition) -> NextAttempt:
 
 
 def _fresh(new: NewRun, started: starts.Started) -> RunRow:
-    """The row as it was just written, without reading it back."""
+    """Return the row as it was just written, without reading it back."""
     return RunRow(
         workflow_id=new.workflow_id,
         workflow_class=new.workflow_class,
@@ -248,7 +248,7 @@ def _losers(
     chunk: list[_Prepared],
     started: Container[str],
 ) -> dict[str, AlreadyRunning]:
-    """What became of those that did not start, as far as the run in their way is still ongoing."""
+    """Return what became of those that did not start, if the run in their way is still ongoing."""
     losers = [one for one in chunk if one.workflow_id not in started]
     if not losers:
         return {}
@@ -271,7 +271,7 @@ def _already_running(services: Services, row: RunRow) -> AlreadyRunning:
 
 
 def _new_id() -> str:
-    """A UUIDv7 (RFC 9562): milliseconds since 1970, then random bits; in order of time."""
+    """Return a UUIDv7 (RFC 9562): milliseconds since 1970, then random bits; in order of time."""
     milliseconds = time.time_ns() // 1_000_000
     value = (milliseconds << 80) | secrets.randbits(80)
     value = (value & ~(0xF << 76)) | (0x7 << 76)

@@ -125,7 +125,7 @@ SELECT 'claimed', s.queue, s.message_id, s.read_count, NULL, w.workflow_id::text
 
 
 def take(connection: Connection, worker: Worker, taking: Taking) -> list[Delivery] | Idle:
-    """Messages that need work, their attempts claimed where that is possible at once."""
+    """Take messages that need work, their attempts claimed where that is possible at once."""
     beat = taking.beat
     rows = connection.rows(
         _TAKE if beat is None else _BEAT_AND_TAKE,
@@ -138,7 +138,7 @@ def take(connection: Connection, worker: Worker, taking: Taking) -> list[Deliver
 
 
 def take_parameters(worker: Worker, taking: Taking) -> dict[str, object]:
-    """The parameters of `TAKE_CALL`, without the worker's name and revision."""
+    """Return the parameters of `TAKE_CALL`, without the worker's name and revision."""
     return {
         "queues": taking.queues,
         "quantity": taking.quantity,
@@ -148,7 +148,7 @@ def take_parameters(worker: Worker, taking: Taking) -> dict[str, object]:
 
 
 def taken_from(rows: list[tuple[Any, ...]]) -> list[Delivery] | Idle:
-    """What rows of `TAKEN` say."""
+    """Return what rows of `TAKEN` say."""
     if len(rows) == 1 and rows[0][0] == ClaimVerdict.IDLE:
         return Idle(*rows[0][-2:])
     return [_delivery(row[:-2]) for row in rows]
@@ -159,15 +159,15 @@ def _delivery(row: tuple[Any, ...]) -> Delivery:
 
 
 def of_process(connection: Connection, worker: Worker, process_id: str) -> list[Delivery]:
-    """The attempts that this process has claimed and not ended, as deliveries."""
+    """Return the attempts that this process has claimed and not ended, as deliveries."""
     rows = connection.rows(_CLAIMS, worker=worker.name, process_id=process_id)
     return [_delivery(row) for row in rows]
 
 
 def claim(connection: Connection, worker: Worker, delivery: Delivery) -> Delivery | None:
-    """Claims the attempt a message stands for, waiting for its run's lock; None: nothing to do.
+    """Claim the attempt a message stands for, waiting for its run's lock; None: nothing to do.
 
-    Raises `RunLocked` when another transaction keeps the lock.
+    Raise `RunLocked` when another transaction keeps the lock.
     """
     try:
         row = connection.row(

@@ -87,7 +87,7 @@ class Connection:
         self._schema = schema
 
     def rows(self, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
-        """Runs the statement and returns all its rows ([] when it returns none)."""
+        """Run the statement and return all its rows ([] when it returns none)."""
         if isinstance(self._driver, psycopg.Connection):
             cursor = self._driver.execute(_for_psycopg(statement, self._schema), parameters)
             # cursor.description would build an object per column to tell as much.
@@ -96,20 +96,20 @@ class Connection:
         return [tuple(row) for row in result] if result.returns_rows else []
 
     def row(self, statement: str, **parameters: object) -> tuple[Any, ...] | None:
-        """Returns the first row, or None."""
+        """Return the first row, or None."""
         rows = self.rows(statement, **parameters)
         return rows[0] if rows else None
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """A transaction of our own connection: it commits at the end, or rolls back on an error."""
+        """Open a transaction of our own connection: commit at the end, or roll back on an error."""
         assert isinstance(self._driver, psycopg.Connection)  # noqa: S101 (from autocommit())
         with self._driver.transaction():
             yield
 
     @contextmanager
     def savepoint(self) -> Iterator[Self]:
-        """A savepoint of a host's transaction; an error rolls back to it and passes on."""
+        """Set a savepoint in a host's transaction; an error rolls back to it and passes on."""
         assert isinstance(self._driver, sqlalchemy.Connection)  # noqa: S101 (from joined())
         with self._driver.begin_nested():
             yield self
@@ -135,7 +135,7 @@ class _Slot:
         return driver
 
     def lent(self, schema: str) -> Iterator[Connection]:
-        """The connection for one use; left behind when its server turns out to be read-only."""
+        """Lend the connection for one use; leave it behind when its server is found read-only."""
         driver = self.driver()
         try:
             yield Connection(driver, schema)
@@ -162,7 +162,7 @@ class _Outage:
         self.failures = 0
 
     def failed(self, error: BaseException) -> None:
-        """A statement found PostgreSQL gone, or was unlucky."""
+        """Note that a statement found PostgreSQL gone, or was unlucky."""
         self.failures += 1
         if sqlstate(error) in _UNLUCKY_STATES:
             _log.info("A statement is tried again: %s", error)
@@ -170,7 +170,7 @@ class _Outage:
             _log.warning("PostgreSQL does not answer (%s); trying on.", error)
 
     def worked(self) -> None:
-        """A statement was answered."""
+        """Note that a statement was answered."""
         if self._lasts and self._changes(lasts=False):
             _log.warning("PostgreSQL answers again.")
 
@@ -205,7 +205,7 @@ class Database:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Within it, this thread keeps the connection it uses: the pool asks 30 µs each time."""
+        """Keep one connection for this thread within the block: the pool asks 30 µs each time."""
         self._held.slot = slot = _Slot(self.engine)
         try:
             yield
@@ -215,7 +215,7 @@ class Database:
 
     @contextmanager
     def autocommit(self) -> Iterator[Connection]:
-        """A connection on which each statement commits by itself."""
+        """Lend a connection on which each statement commits by itself."""
         slot: _Slot | None = getattr(self._held, "slot", None)
         if slot is None or slot.busy:
             slot = _Slot(self.engine)
@@ -232,16 +232,16 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A connection in a transaction that commits at the end, or rolls back on an error."""
+        """Lend a connection in a transaction that commits at the end, or rolls back on an error."""
         with self.autocommit() as connection, connection.transaction():
             yield connection
 
     def persistently(
         self, work: Callable[[Connection], T], *, stop: threading.Event | None = None
     ) -> T:
-        """Runs `work`, which must be safe to run again, until the database answers.
+        """Run `work`, which must be safe to run again, until the database answers.
 
-        Waits out a restart, a failover and a deadlock, with a growing pause and one log line
+        Wait out a restart, a failover and a deadlock, with a growing pause and one log line
         per change of state of the whole process; any other error passes, and a passing one
         once `stop` is set, which ends the pause.
         """
@@ -267,11 +267,11 @@ class Database:
         return self._outage.failures
 
     def failed(self, error: BaseException) -> None:
-        """Notes a passing error that the caller does not wait out."""
+        """Note a passing error that the caller does not wait out."""
         self._outage.failed(error)
 
     def joined(self, session: Any) -> Connection:
-        """The connection of a host's session, in its transaction.
+        """Return the connection of a host's session, in its transaction.
 
         `session` is a SQLAlchemy Session, scoped_session or Connection. One that is bound
         to another database raises `WrongDatabase`, before anything is written.
@@ -311,23 +311,26 @@ class Database:
         )
 
     def close(self) -> None:
-        """Closes the pool's connections."""
+        """Close the pool's connections."""
         self.engine.dispose()
 
 
 def array_literal(names: Iterable[str]) -> str:
-    """A text[] as PostgreSQL writes it: made once, it costs nothing on each statement."""
+    """Return a text[] as PostgreSQL writes it: made once, it costs nothing on each statement."""
     quoted = (name.replace("\\", "\\\\").replace('"', '\\"') for name in names)
     return "{" + ",".join(f'"{name}"' for name in quoted) + "}"
 
 
 def session_behind(session: Any) -> Any:
-    """The session that a scoped_session holds here; anything else as it is."""
+    """Return the session that a scoped_session holds here; anything else as it is."""
     return session.registry() if isinstance(session, scoped_session) else session
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same statement may succeed later: the connection is gone, or a lock was unlucky."""
+    """Return whether the same statement may succeed later.
+
+    It may when the connection is gone, or a lock was unlucky.
+    """
     state = sqlstate(error)
     if state is None:
         # SQLAlchemy knows the losses of any driver.
@@ -338,18 +341,18 @@ def is_passing(error: BaseException) -> bool:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """The driver's error inside one of SQLAlchemy's; any other is its own."""
+    """Return the driver's error inside one of SQLAlchemy's; any other is its own."""
     return getattr(error, "orig", None) or error
 
 
 def sqlstate(error: BaseException) -> str | None:
-    """The SQLSTATE that PostgreSQL gave, whatever the driver; None for an error without."""
+    """Return the SQLSTATE that PostgreSQL gave, whatever the driver; None for an error without."""
     cause = cause_of(error)
     return getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
 
 
 def _refuse_dead_socket(driver: psycopg.Connection[Any], _record: object, _proxy: object) -> None:
-    """Lets the pool replace a connection that the server closed while it was idle.
+    """Let the pool replace a connection that the server closed while it was idle.
 
     Nothing is due to arrive on an idle connection, so a readable socket means the
     server said goodbye (a restart, a failover, a terminated backend). Found before use,

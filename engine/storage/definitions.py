@@ -17,7 +17,7 @@ ON CONFLICT DO NOTHING
 
 
 def store(connection: Connection, definition: Definition) -> None:
-    """Keeps the definition's step list under its digest."""
+    """Keep the definition's step list under its digest."""
     connection.rows(
         _STORE,
         workflow_class=definition.name,

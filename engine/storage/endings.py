@@ -72,7 +72,7 @@ def finalize(
     may_continue: bool,
     taking: Taking | None = None,
 ) -> Finalized:
-    """Ends the attempt, moves its run and schedules what comes next, in one statement.
+    """End the attempt, move its run and schedule what comes next, in one statement.
 
     With `taking` that statement takes the worker's next messages, too.
     """

@@ -35,7 +35,7 @@ SELECT {schema}.dead_letter_job(
 
 
 def complete(connection: Connection, delivery: Delivery) -> None:
-    """Archives the message of a job that returned."""
+    """Archive the message of a job that returned."""
     if delivery.read_count == 1:
         messages.archive(connection, delivery.queue, delivery.message_id)
     else:
@@ -45,9 +45,9 @@ def complete(connection: Connection, delivery: Delivery) -> None:
 def retry(
     connection: Connection, delivery: Delivery, job: str, error: ErrorEntry, *, wait: float
 ) -> bool:
-    """Lets the message be delivered again in `wait` seconds and keeps its error.
+    """Let the message be delivered again in `wait` seconds and keep its error.
 
-    False, and nothing is changed, when it is gone or was delivered to another worker meanwhile.
+    Return False, changing nothing, when it is gone or was delivered to another worker meanwhile.
     """
     row = connection.row(
         _RETRY,
@@ -66,9 +66,9 @@ def retry(
 def dead_letter(
     connection: Connection, delivery: Delivery, error: ErrorEntry, dead_letters: str
 ) -> bool:
-    """Moves the message, with its error in the headers, to the queue of the dead letters.
+    """Move the message, with its error in the headers, to the queue of the dead letters.
 
-    False, and nothing is changed, when it is gone or was delivered to another worker meanwhile.
+    Return False, changing nothing, when it is gone or was delivered to another worker meanwhile.
     """
     row = connection.row(
         _DEAD_LETTER,

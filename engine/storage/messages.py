@@ -43,19 +43,19 @@ _ARCHIVE = "SELECT pgmq.archive(CAST(:queue AS text), CAST(:message_id AS bigint
 
 
 def queues(connection: Connection) -> set[str]:
-    """The physical names of the queues that this schema's workers can read."""
+    """Return the physical names of the queues that this schema's workers can read."""
     return {row[0] for row in connection.rows(_QUEUES)}
 
 
 def create_queue(connection: Connection, queue: str) -> None:
-    """Creates the queue unless it exists."""
+    """Create the queue unless it exists."""
     connection.rows(_CREATE, queue=queue)
 
 
 def send(
     connection: Connection, queue: str, body: str, *, wait: float, not_before: datetime | None
 ) -> int:
-    """Sends a message of JSON text; returns its id."""
+    """Send a message of JSON text; return its id."""
     row = connection.row(_SEND, queue=queue, body=body, wait=wait, not_before=not_before)
     return int(row[0]) if row else 0
 
@@ -63,26 +63,26 @@ def send(
 def keep_invisible(
     connection: Connection, queue: str, message_ids: Sequence[int], seconds: int
 ) -> None:
-    """Keeps messages that are being worked on from being delivered again."""
+    """Keep messages that are being worked on from being delivered again."""
     connection.rows(_KEEP_INVISIBLE, queue=queue, message_ids=list(message_ids), seconds=seconds)
 
 
 def set_visible_in(connection: Connection, queue: str, message_id: int, seconds: float) -> None:
-    """Lets a message be delivered again in this many seconds."""
+    """Let a message be delivered again in this many seconds."""
     connection.rows(_SET_VISIBLE_IN, queue=queue, message_id=message_id, seconds=seconds)
 
 
 def notify(connection: Connection, channel: str, payload: str) -> None:
-    """Wakes whoever listens on the channel; workers expect the name of a queue."""
+    """Wake whoever listens on the channel; workers expect the name of a queue."""
     connection.rows(_NOTIFY, channel=channel, payload=payload)
 
 
 def send_due(connection: Connection, limit: int) -> int:
-    """Sends the messages of attempts that come due now; returns how many."""
+    """Send the messages of attempts that come due now; return how many."""
     row = connection.row(_SEND_DUE, limit=limit)
     return int(row[0]) if row else 0
 
 
 def archive(connection: Connection, queue: str, message_id: int) -> None:
-    """Moves a message that has been worked off to its queue's archive."""
+    """Move a message that has been worked off to its queue's archive."""
     connection.rows(_ARCHIVE, queue=queue, message_id=message_id)

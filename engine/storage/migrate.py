@@ -67,9 +67,9 @@ END $pgbus$;
 
 
 def migrate(engine: Engine, schema: str) -> None:
-    """The database has PGMQ and this schema, up to date; does nothing where it already had.
+    """Give the database PGMQ and this schema, up to date; do nothing where it already has them.
 
-    Raises `SchemaOutdated` when a newer pgbus migrated the schema.
+    Raise `SchemaOutdated` when a newer pgbus migrated the schema.
     """
     # What the lock's last holder committed must be seen, whatever the engine's default.
     options = {"isolation_level": "READ COMMITTED"}
@@ -85,13 +85,13 @@ def migrate(engine: Engine, schema: str) -> None:
 
 
 def pending(engine: Engine, schema: str) -> list[str]:
-    """Why the database is not what this code needs, in words; empty when it is."""
+    """Return why the database is not what this code needs, in words; empty when it is."""
     with engine.connect() as connection:
         return list(_shortcomings(connection, schema))
 
 
 def migration_sql(schema: str) -> str:
-    """What `migrate` does to a database without the schema, as a script for `psql`."""
+    """Return what `migrate` does to a database without the schema, as a script for `psql`."""
     tables = StringIO()
     command.upgrade(_config(schema, output_buffer=tables), "head", sql=True)
     return "\n".join(
@@ -108,7 +108,7 @@ def migration_sql(schema: str) -> str:
 
 
 def functions_sql(schema: str) -> str:
-    """Drops the schema's functions, creates those of this code and records its fingerprint."""
+    """Return SQL to drop the schema's functions, create this code's and record its fingerprint."""
     return "\n".join(
         [
             _in_schema(_DROP_FUNCTIONS, schema),
@@ -133,7 +133,7 @@ def _shortcomings(connection: Connection, schema: str) -> Iterator[str]:
 
 
 def _recorded(connection: Connection, schema: str) -> tuple[str | None, str | None]:
-    """The revision and the fingerprint that the last migration left; two None where none ran."""
+    """Return the revision and fingerprint that the last migration left; two None where none ran."""
     table = version_table(schema)
     if connection.scalar(text("SELECT to_regclass(:table)"), {"table": table}) is None:
         return None, None

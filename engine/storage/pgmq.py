@@ -64,7 +64,7 @@ SELECT to_regclass('pgmq.meta') IS NOT NULL AS present,
 
 
 def install_sql() -> str:
-    """One statement that installs PGMQ, or brings one that a script installed up to date."""
+    """Return one statement that installs PGMQ, or brings one that a script installed up to date."""
     from pgmq import get_embedded_install_sql, get_embedded_sql_version  # noqa: PLC0415  costs 0.2 s
 
     script = get_embedded_install_sql()
@@ -72,7 +72,7 @@ def install_sql() -> str:
 
 
 def problem(connection: Connection) -> str | None:
-    """Why this database's PGMQ will not do; None when it will.
+    """Return why this database's PGMQ will not do; None when it will.
 
     An extension's version is its server's business, so only a script's is compared.
     """

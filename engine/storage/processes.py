@@ -29,15 +29,15 @@ RETURNING kind || ' ' || host || ':' || pid
 
 
 def beat(connection: Connection, **process: object) -> None:
-    """Says that the process is alive, and what it does."""
+    """Say that the process is alive, and what it does."""
     connection.rows(BEAT, **process)
 
 
 def leave(connection: Connection, process_id: str) -> None:
-    """Removes the row of a process that ends in order."""
+    """Remove the row of a process that ends in order."""
     connection.rows(_LEAVE, process_id=process_id)
 
 
 def reap(connection: Connection) -> list[str]:
-    """Removes the rows of processes that have stopped beating; returns who they were."""
+    """Remove the rows of processes that have stopped beating; return who they were."""
     return [row[0] for row in connection.rows(_REAP, seconds=_STALE_AFTER)]

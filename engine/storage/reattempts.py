@@ -38,13 +38,13 @@ class Reattempts:
 
 
 def count(connection: Connection, workflow_id: str, step_name: str, attempt: int) -> Reattempts:
-    """The reattempts in a row just before this attempt."""
+    """Count the reattempts in a row just before this attempt."""
     row = connection.row(_COUNT, id=workflow_id, step_name=step_name, attempt=attempt)
     return Reattempts(*row) if row else Reattempts(0, 0)
 
 
 def restart(connection: Connection, newest: AttemptRow) -> None:
-    """Lets the count start again after a locked run's newest attempt."""
+    """Let the count start again after a locked run's newest attempt."""
     connection.rows(
         _RESTART, id=newest.workflow_id, step_name=newest.step_name, attempt=newest.attempt
     )

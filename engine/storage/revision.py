@@ -28,7 +28,7 @@ SELECT obj_description(to_regclass(:version_table), 'pg_class') = :fingerprint
 
 
 def is_current(connection: Connection, schema: str) -> bool:
-    """Whether `migrate` of this very code was the last to change the schema; one query."""
+    """Return whether `migrate` of this very code was the last to change the schema; one query."""
     found = connection.scalar(
         _IS_CURRENT, {"version_table": version_table(schema), "fingerprint": fingerprint()}
     )
@@ -37,7 +37,7 @@ def is_current(connection: Connection, schema: str) -> bool:
 
 @cache
 def fingerprint() -> str:
-    """SHA-256 over the names of the revisions and the text of the functions."""
+    """Return the SHA-256 over the names of the revisions and the text of the functions."""
     digest = sha256()
     for revision in _sorted_files("pgbus.migrations.versions", ".py"):
         digest.update(f"{revision.name}\n".encode())
@@ -47,18 +47,18 @@ def fingerprint() -> str:
 
 
 def function_sources() -> Iterator[str]:
-    """The files that define the functions, in the order of their names."""
+    """Yield the files that define the functions, in the order of their names."""
     for file in _sorted_files("pgbus.engine.storage", ".sql", folder="functions"):
         yield file.read_text(encoding="utf-8")
 
 
 def version_table(schema: str) -> str:
-    """The version table's name as SQL."""
+    """Return the version table's name as SQL."""
     return f"{quoted(schema)}.{VERSION_TABLE}"
 
 
 def quoted(identifier: str) -> str:
-    """The identifier as SQL, always in double quotes."""
+    """Return the identifier as SQL, always in double quotes."""
     return '"' + identifier.replace('"', '""') + '"'
 
 

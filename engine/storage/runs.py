@@ -84,7 +84,7 @@ class AttemptRow:
 
     @property
     def error(self) -> dict[str, Any] | None:
-        """The error's `backtrace` (lines) and `causes` (class, message, backtrace); None for none."""
+        """The error's `backtrace` (lines) and `causes` (class, message, backtrace); or None."""
         return None if self.encoded_error is None else json.loads(self.encoded_error)
 
     @property
@@ -179,7 +179,7 @@ SELECT current_step, count(*) FROM {schema}.workflows
 
 
 def _run_from(row: tuple[Any, ...]) -> RunRow:
-    """Turns a row of _RUN_COLUMNS into a RunRow."""
+    """Turn a row of _RUN_COLUMNS into a RunRow."""
     values = list(row)
     values[3] = RunStatus(values[3])
     return RunRow(*values)
@@ -193,7 +193,7 @@ def _attempt_from(row: tuple[Any, ...]) -> AttemptRow:
 
 
 def find(connection: Connection, workflow_id: str) -> RunRow | None:
-    """The run, or None; also for what is no run's id at all."""
+    """Return the run, or None; also for what is no run's id at all."""
     known = _canonical(workflow_id)
     row = connection.row(_FIND, id=known) if known else None
     return _run_from(row) if row else None
@@ -204,7 +204,7 @@ def ongoing_of_subjects(
     workflow_class: str,
     subjects: Sequence[tuple[str | None, str | None]],
 ) -> dict[tuple[str | None, str | None], RunRow]:
-    """The ongoing run of exactly this class for each subject (type and id) that has one."""
+    """Return the ongoing run of exactly this class for each subject (type and id) that has one."""
     rows = connection.rows(
         _ONGOING_OF_SUBJECTS,
         workflow_class=workflow_class,
@@ -215,7 +215,7 @@ def ongoing_of_subjects(
 
 
 def newest_attempt(connection: Connection, run: RunRow) -> AttemptRow:
-    """The attempt that decides what the run is on."""
+    """Return the attempt that decides what the run is on."""
     return _newest(connection, run, _NEWEST_ATTEMPT)
 
 
@@ -227,9 +227,9 @@ def _newest(connection: Connection, run: RunRow, statement: str) -> AttemptRow:
 
 
 def lock(connection: Connection, workflow_id: str) -> tuple[RunRow, AttemptRow]:
-    """The run and its newest attempt, both rows locked until the transaction ends.
+    """Return the run and its newest attempt, both rows locked until the transaction ends.
 
-    Raises `RunNotFound`, and `RunLocked` when another transaction keeps the lock.
+    Raise `RunNotFound`, and `RunLocked` when another transaction keeps the lock.
     """
     known = _canonical(workflow_id)
     try:
@@ -245,7 +245,7 @@ def lock(connection: Connection, workflow_id: str) -> tuple[RunRow, AttemptRow]:
 
 
 def _canonical(workflow_id: object) -> str | None:
-    """The id as PostgreSQL writes it; None when it cannot be one."""
+    """Return the id as PostgreSQL writes it; None when it cannot be one."""
     try:
         return str(UUID(str(workflow_id)))
     except ValueError:
@@ -253,7 +253,7 @@ def _canonical(workflow_id: object) -> str | None:
 
 
 def locked_too_long(workflow_id: str) -> RunLocked:
-    """The error that tells of a run's lock that was not to be had."""
+    """Return the error that tells of a run's lock that was not to be had."""
     return RunLocked(
         f"Run {workflow_id} has been locked by another transaction for ten seconds. "
         "Try again when that transaction (often a host's, left open) has ended."
@@ -261,12 +261,12 @@ def locked_too_long(workflow_id: str) -> RunLocked:
 
 
 def attempts(connection: Connection, workflow_id: str) -> list[AttemptRow]:
-    """All attempts of a run, oldest first."""
+    """Return all attempts of a run, oldest first."""
     return [_attempt_from(row) for row in connection.rows(_ATTEMPTS, id=workflow_id)]
 
 
 def events(connection: Connection, workflow_id: str) -> list[EventRow]:
-    """A run's audit trail, oldest first."""
+    """Return a run's audit trail, oldest first."""
     return [_event_from(row) for row in connection.rows(_EVENTS, id=workflow_id)]
 
 
@@ -279,24 +279,24 @@ def _event_from(row: tuple[Any, ...]) -> EventRow:
 
 
 def outputs(connection: Connection, workflow_id: str) -> dict[str, str]:
-    """The encoded output of each step's latest completed attempt that has one."""
+    """Return the encoded output of each step's latest completed attempt that has one."""
     return dict(_pairs(connection.rows(_OUTPUTS, id=workflow_id)))
 
 
 def reruns(connection: Connection, workflow_id: str) -> list[str]:
-    """The ids of the runs that were started as re-runs of this one."""
+    """Return the ids of the runs that were started as re-runs of this one."""
     return [row[0] for row in connection.rows(_RERUNS, id=workflow_id)]
 
 
 def in_progress(connection: Connection, step_id: int) -> bool:
-    """Whether the attempt still is its body's."""
+    """Return whether the attempt still is its body's."""
     return connection.row(_IN_PROGRESS, step_id=step_id) is not None
 
 
 def ongoing_on_steps(
     connection: Connection, workflow_class: str, steps: Iterable[str]
 ) -> dict[str, int]:
-    """How many ongoing runs of the class are on each of these steps (absent: none)."""
+    """Count the ongoing runs of the class on each of these steps (absent: none)."""
     rows = connection.rows(_ON_STEPS, workflow_class=workflow_class, steps=list(steps))
     return dict(_pairs(rows))
 

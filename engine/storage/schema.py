@@ -41,7 +41,7 @@ def _moment(name: str, *, nullable: bool = True) -> Column[object]:
 
 
 def metadata(schema: str) -> MetaData:
-    """The tables, in the schema of this name."""
+    """Return the tables, in the schema of this name."""
     tables = MetaData(
         schema=schema,
         naming_convention={

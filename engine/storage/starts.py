@@ -74,7 +74,7 @@ SELECT workflow_id::text, created_at, step_id FROM {schema}.start_runs(
 
 
 def start_run(connection: Connection, new: NewRun) -> Started:
-    """Writes a run, its first attempt and events, and sends the step message."""
+    """Write a run, its first attempt and events, and send the step message."""
     ((verdict, workflow_id, created_at, step_id),) = connection.rows(
         _START_RUN,
         workflow_id=new.workflow_id,
@@ -109,7 +109,7 @@ def start_runs(
     actor: str,
     reason: str | None,
 ) -> list[tuple[str, datetime, int]]:
-    """Writes many runs of one class; returns id, creation and step_id of those that started."""
+    """Write many runs of one class; return id, creation and step_id of those that started."""
     rows = connection.rows(
         _START_RUNS,
         workflow_ids=workflow_ids,

@@ -38,7 +38,7 @@ def record(
     step_name: str | None = None,
     attempt: int | None = None,
 ) -> None:
-    """Writes one event on the run's trail."""
+    """Write one event on the run's trail."""
     connection.rows(
         _RECORD,
         workflow_id=workflow_id,
@@ -54,7 +54,7 @@ def record(
 
 
 def event_arrays(events: Sequence[EventEntry]) -> dict[str, object]:
-    """The events as a database function takes them: `events`, `reasons` and `details`."""
+    """Return the events as a database function takes them: `events`, `reasons` and `details`."""
     names = tuple(entry.event for entry in events)
     if all(entry.reason is None and entry.details is None for entry in events):
         return _plain_event_arrays(names)
@@ -72,7 +72,7 @@ def _plain_event_arrays(names: tuple[Event, ...]) -> dict[str, object]:
 
 
 def cut(text: str | None) -> str | None:
-    """As much of a text as a trail keeps; None for a blank one."""
+    """Return as much of a text as a trail keeps; None for a blank one."""
     return storable((text or "").strip())[:_LONGEST_TEXT] or None
 
 

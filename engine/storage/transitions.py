@@ -80,7 +80,7 @@ def move_run(
     current_step: str | None = None,
     step_id: int | None = None,
 ) -> None:
-    """Moves a locked run as the table allows."""
+    """Move a locked run as the table allows."""
     check_transition(verb, run.status, target)
     row = connection.row(
         _MOVE_RUN,
@@ -95,7 +95,7 @@ def move_run(
 
 
 def schedule(connection: Connection, workflow_id: str, following: NextAttempt) -> tuple[int, int]:
-    """Schedules an attempt of a locked run; returns its step_id and number."""
+    """Schedule an attempt of a locked run; return its step_id and number."""
     ((step_id, attempt),) = connection.rows(
         _SCHEDULE,
         workflow_id=workflow_id,
@@ -110,7 +110,7 @@ def schedule(connection: Connection, workflow_id: str, following: NextAttempt) -
 def resend(
     connection: Connection, attempt: AttemptRow, *, at: datetime | None, queue: str | None = None
 ) -> datetime:
-    """Sends a scheduled attempt's message anew, for `at` (not before now) or its own time."""
+    """Send a scheduled attempt's message anew, for `at` (not before now) or its own time."""
     (moment,) = _change(
         connection,
         _RESEND,
@@ -124,7 +124,7 @@ def resend(
 
 
 def withdraw(connection: Connection, attempt: AttemptRow) -> None:
-    """Lets an attempt that is scheduled forget its message; one in progress keeps its worker's.
+    """Let an attempt that is scheduled forget its message; one in progress keeps its worker's.
 
     A message that was sent stays where it is, claims nothing and goes: locked from here
     it would hold up the heartbeat of whoever has it in hand, for as long as a host's
@@ -136,14 +136,14 @@ def withdraw(connection: Connection, attempt: AttemptRow) -> None:
 def end_attempt(
     connection: Connection, attempt: AttemptRow, status: AttemptStatus, outcome: Outcome
 ) -> None:
-    """Ends an attempt from outside its body; an error it has stays on it."""
+    """End an attempt from outside its body; an error it has stays on it."""
     _change(
         connection, _END_ATTEMPT, attempt, source=attempt.status, status=status, outcome=outcome
     )
 
 
 def release_held(connection: Connection, attempt: AttemptRow) -> None:
-    """Forgets what an attempt held for resume, once that is applied."""
+    """Forget what an attempt held for resume, once that is applied."""
     _change(connection, _RELEASE_HELD, attempt, source=attempt.status)
 
 

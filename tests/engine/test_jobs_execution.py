@@ -601,7 +601,7 @@ def test_an_adapters_subject_needs_no_session_factory(with_host):
         Barge, type_name="Barge", id_of=lambda _: "7", load=lambda key, _: f"ship {key}"
     )
     _, work = with_host()
-    note.enqueue(Ship())
+    note.enqueue(Barge())
     work()
     assert calls == [(("ship 7",), {})]
 
