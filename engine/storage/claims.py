@@ -113,14 +113,19 @@ SELECT verdict, workflow_class, subject_type, subject_id, arguments, step_id, st
                       CAST(:read_count AS integer), true, NULL, CAST(:worker AS text), CAST(:revision AS text))
 """
 
-#: What this worker has claimed: to be compared with what it knows of.
+#: What this worker has claimed: to be compared with what it knows of. Nothing, while another worker
+#: of the same host name and pid (containers may share both) could have claimed it under that name.
 _CLAIMS = """
 SELECT 'claimed', s.queue, s.message_id, s.read_count, NULL, w.workflow_id::text, w.workflow_class,
        w.subject_type, w.subject_id, w.arguments::text, s.step_id, s.step_name, s.attempt
   FROM {schema}.workflows w JOIN {schema}.workflow_steps s ON s.step_id = w.step_id
  WHERE w.ended_at IS NULL AND w.status = 'performing' AND s.status = 'in_progress'
    AND s.worker = CAST(:worker AS text)
-   AND s.started_at > (SELECT started_at FROM {schema}.processes WHERE process_id = CAST(:process_id AS uuid))
+   AND s.started_at > (SELECT me.started_at FROM {schema}.processes me
+                        WHERE me.process_id = CAST(:process_id AS uuid)
+                          AND NOT EXISTS (SELECT FROM {schema}.processes other
+                                           WHERE other.host = me.host AND other.pid = me.pid AND other.kind = me.kind
+                                             AND other.process_id <> me.process_id))
 """
 
 

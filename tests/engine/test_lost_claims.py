@@ -75,6 +75,26 @@ def test_what_is_in_hand_or_was_claimed_before_this_process_is_not_lost(bus, dri
         assert worker._claims.find(connection) == []
 
 
+def test_nothing_is_taken_for_its_own_while_another_process_has_the_same_host_and_pid(
+    bus, driver, stage, worker
+):
+    driver.worker = worker._intake.worker
+    bus.start(apps.Plain)
+    driver.take()
+    stage.database.rows(
+        "INSERT INTO pgbus.processes (process_id, kind, host, pid, details, started_at, heartbeat_at)"
+        " SELECT gen_random_uuid(), kind, host, pid, '{}', now(), now() FROM pgbus.processes"
+    )
+    worker._claims.suspected(1)
+    with bus.services.database.autocommit() as connection:
+        assert worker._claims.find(connection) == []
+        stage.database.rows(
+            "DELETE FROM pgbus.processes WHERE process_id <> %s", worker._presence.process_id
+        )
+        worker._claims.suspected(2)
+        assert len(worker._claims.find(connection)) == 1
+
+
 def test_a_claim_whose_answer_is_still_awaited_is_looked_for_again(bus, driver, worker):
     driver.worker = worker._intake.worker
     bus.start(apps.Plain)
