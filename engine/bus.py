@@ -108,8 +108,6 @@ class Pgbus:
         self.services.event_loop.close()
         self.services.database.close()
 
-    # For the engine's own parts --------------------------------------------------------
-
     def start_run(
         self, options: StartOptions[Any], subject: object, arguments: Mapping[str, Any]
     ) -> Run:

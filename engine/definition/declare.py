@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Unpack, cast, get_args, get_origin
 
 from pgbus.engine.definition import registry
 from pgbus.engine.definition.definition import Definition
@@ -12,6 +12,7 @@ from pgbus.engine.definition.options import OptionError, declared_in
 from pgbus.engine.definition.policy import class_policies, is_policy_method
 from pgbus.engine.definition.step import (
     PLACEMENT,
+    ClassOptions,
     StepDeclaration,
     checked_class_options,
     resolve,
@@ -63,7 +64,12 @@ class WorkflowMeta(type):
         return ClassBody(name, anonymous)
 
     def __new__(
-        metacls, name: str, bases: tuple[type, ...], body: dict[str, Any], /, **options: Any
+        metacls,
+        name: str,
+        bases: tuple[type, ...],
+        body: dict[str, Any],
+        /,
+        **options: Unpack[ClassOptions],
     ) -> WorkflowMeta:
         """Return the class with its definition; `DefinitionError` when it cannot work."""
         own_steps = {key: one for key, one in body.items() if isinstance(one, StepDeclaration)}
