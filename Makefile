@@ -4,10 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
-TESTS ?= tests
+TESTS ?= tests demo/tests
+RUNS ?= 500
+DURATION ?= 150
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports format bench constraints clean
+.PHONY: help demo test chaos check lint types imports format bench constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:.*## /\t/' | expand -t 14
@@ -17,9 +19,13 @@ demo: $(STAMP) ## run the demo shop: PostgreSQL, workers, a dispatcher, orders
 
 test: $(STAMP) ## run all tests, on the embedded PostgreSQL and on the installed one
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
-ifeq ($(TESTS)$(PGBUS_TEST_POSTGRES)$(PGBUS_TEST_DATABASE_URL),tests)
+ifeq ($(TESTS)$(PGBUS_TEST_POSTGRES)$(PGBUS_TEST_DATABASE_URL),tests demo/tests)
 	$(BIN)/python -m pytest -n 2 --dist worksteal --postgres=path tests/engine tests/race
 endif
+
+chaos: $(STAMP) ## many runs in a long storm of kills, freezes and restarts (RUNS=500 DURATION=150 SEED=...)
+	PGBUS_TEST_CHAOS_RUNS=$(RUNS) PGBUS_TEST_CHAOS_SECONDS=$(DURATION) PGBUS_TEST_CHAOS_SEED=$(SEED) \
+	    $(BIN)/python -m pytest -s tests/chaos
 
 check: lint types imports test ## everything CI runs
 

@@ -135,6 +135,37 @@ def loaded(server: Server, rounds: int) -> Iterator[Figure]:
     yield Figure("due in 30 s, started late by, s", late, 1, "limit", at_most=1)
 
 
+def batches(server: Server, rounds: int) -> Iterator[Figure]:
+    rate = interleave(server, rounds, "pgbus_batches")["pgbus_batches"]
+    large, small = rate["members_per_second_of_5000"], rate["members_per_second_of_500"]
+    yield Figure("batch of 5,000, members/s", large, rate["jobs_per_second"], "jobs", at_least=0.5)
+    yield Figure("batch of 5,000, members/s", large, small, "batches of 500", at_least=0.8)
+
+
+def signals(server: Server, rounds: int) -> Iterator[Figure]:
+    medians = interleave(server, rounds, "dbos_signals", "pgbus_signals")
+    ours, theirs = medians["pgbus_signals"], medians["dbos_signals"]
+    for moment, prefix, at_most in (("commit", "after_commit_", 1), ("call", "", None)):
+        for name in ("median_ms", "p95_ms"):
+            key = f"{prefix}{name}"
+            label = f"{moment} of signal to body, {name.replace('_', ' ')}"
+            yield Figure(label, ours[key], theirs[key], "DBOS send, recv", at_most=at_most)
+
+
+def fan_outs(server: Server, rounds: int) -> Iterator[Figure]:
+    rate = interleave(server, rounds, "pgbus_fan_out")["pgbus_fan_out"]
+    ours, single = rate["members_per_second"], rate["jobs_per_second"]
+    yield Figure("fan-out of 1,000, members/s", ours, single, "single jobs", at_least=0.5)
+
+
+def sweep(server: Server, _: int) -> Iterator[Figure]:
+    # One round: its sweeps and counts are interleaved already.
+    ours = interleave(server, 1, "pgbus_sweep")["pgbus_sweep"]
+    swept, counted = ours["sweep_ms"], ours["count_ms"]
+    yield Figure("sweep that finds nothing, ms", swept, counted, "sequential count", at_most=0.1)
+    yield Figure("whole tables that it reads", ours["whole_scans"], 1, "table", at_most=0)
+
+
 GROUPS: dict[str, Callable[[Server, int], Iterator[Figure]]] = {
     "drain": drain,
     "latency": latency,
@@ -142,4 +173,8 @@ GROUPS: dict[str, Callable[[Server, int], Iterator[Figure]]] = {
     "imports": imports,
     "idle": idle,
     "loaded": loaded,
+    "batches": batches,
+    "signals": signals,
+    "fan_outs": fan_outs,
+    "sweep": sweep,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from bench.probe import reached
-from pgbus import Pgbus, Workflow, step
+from pgbus import FanOut, Pgbus, Workflow, fan_out, job, step
 
 bus = Pgbus()
 
@@ -39,6 +39,15 @@ class Probed(Workflow):
         reached()
 
 
+class Signalled(Workflow):
+    """Waits for a signal, then says when its body runs."""
+
+    @step(wait_for="go")
+    def probe(self) -> None:
+        """Report the moment."""
+        reached()
+
+
 class Soon(Workflow):
     """Due in half a minute."""
 
@@ -53,3 +62,26 @@ class FarOff(Workflow):
     @step(wait=timedelta(days=3))
     def later(self) -> None:
         """Do nothing."""
+
+
+@job
+def nothing(number: int) -> None:
+    """Do nothing: the member of a batch, or a job by itself."""
+
+
+MEMBERS = 1_000
+
+
+class FannedOut(Workflow):
+    """Says when its body has added its jobs, and when the step after them runs."""
+
+    @fan_out
+    def spread(self, batch: FanOut) -> None:
+        """Add the jobs and report the moment."""
+        batch.add_many(nothing, [(number,) for number in range(MEMBERS)])
+        reached()
+
+    @step
+    def gather(self) -> None:
+        """Report the moment."""
+        reached()

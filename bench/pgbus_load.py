@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
@@ -12,9 +11,6 @@ from psycopg import sql
 from bench.contender import worker
 from bench.pgbus_app import FarOff, History, bus
 from bench.pgbus_drain import await_end
-
-if TYPE_CHECKING:
-    from uuid import UUID
 
 FINISHED, SCHEDULED = 1_000_000, 200_000
 
@@ -25,7 +21,7 @@ SELECT uuidv7(make_interval(secs => n - %s)) AS workflow_id FROM generate_series
 """
 COLUMNS = """
 SELECT column_name FROM information_schema.columns
-WHERE table_schema = 'pgbus' AND table_name = %s AND is_identity = 'NO'
+WHERE table_schema = 'pgbus' AND table_name = %s AND is_identity = 'NO' AND is_generated = 'NEVER'
   AND column_name NOT IN ('workflow_id', 'step_id')
 """
 CHILDREN = """
@@ -47,7 +43,7 @@ def columns_of(connection: psycopg.Connection, table: str) -> sql.Composed:
     return sql.SQL(", ").join(sql.Identifier(name) for (name,) in names)
 
 
-def copy(connection: psycopg.Connection, original: UUID, copies: int) -> None:
+def copy(connection: psycopg.Connection, original: str, copies: int) -> None:
     """Copy a run with its attempts and its trail, `copies` times, under new ids."""
     with connection.transaction():
         connection.execute(COPIES, [copies, copies])

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from waitress.server import create_server  # type: ignore[import-untyped]
 
-from demo.customer import Customer
+from demo.customer import BASKETS, Customer
+from demo.partners import Partners
 from demo.shop.app import create_app, prepare
 from demo.trail import Trail
 from pgbus import PgbusError
@@ -83,11 +84,12 @@ def _run(options: argparse.Namespace, listener: socket.socket, stop: _Stop) -> i
         prepare(app)
         workers = parts.enter_context(_workers(database_url, home / "workers.log"))
         parts.enter_context(_served(app, listener))
-        trail = parts.enter_context(closing(Trail(database_url)))
-        _greet(options.port, database_url, trail)
-        customer = Customer(
-            f"http://{_HOST}:{options.port}", rate=options.rate, orders=options.orders
-        )
+        shop_url = f"http://{_HOST}:{options.port}"
+        trail = parts.enter_context(closing(Trail(database_url, shop_url)))
+        _greet(shop_url, database_url, trail)
+        partners = Partners(database_url, shop_url)
+        parts.enter_context(partners.calling())
+        customer = Customer(shop_url, partners, rate=options.rate, orders=options.orders)
         status = _watch(customer, trail, workers, stop, until_idle=options.until_idle)
         print("Stopping ...", flush=True)
         trail.print_summary()
@@ -121,7 +123,12 @@ def _options() -> argparse.Namespace:
         prog="python -m demo", description="A shop on pgbus, with everything it needs."
     )
     parser.add_argument("--port", type=int, default=8000, help="where the shop listens (8000)")
-    parser.add_argument("--rate", type=float, default=0.5, help="orders a second (0.5)")
+    parser.add_argument(
+        "--rate",
+        type=float,
+        default=0.25,
+        help=f"orders a second (0.25), after the first {len(BASKETS)}, which come at once",
+    )
     parser.add_argument("--orders", type=int, help="how many orders are placed (no end)")
     parser.add_argument(
         "--until-idle", action="store_true", help="end when nothing is left to do for a minute"
@@ -183,11 +190,14 @@ def _served(app: Flask, listener: socket.socket) -> Iterator[None]:
         thread.join(_TICK)
 
 
-def _greet(port: int, database_url: str, trail: Trail) -> None:
-    print(f"The shop is at http://{_HOST}:{port}/orders; Ctrl-C stops it and keeps its data.")
+def _greet(shop_url: str, database_url: str, trail: Trail) -> None:
+    print(f"The shop is at {shop_url}/orders; Ctrl-C stops it and keeps its data.")
     print("To look at its runs from another terminal, in this folder:")
     print(f"  export SHOP_DATABASE_URL='{database_url}' PGBUS_APP={_BUS}")
-    print("  .venv/bin/pgbus workflows list")
+    print("  .venv/bin/pgbus workflows list                   # what is under way, and where")
+    print("  .venv/bin/pgbus workflows list --status waiting  # for what, since and until when")
+    print("  .venv/bin/pgbus workflows list --status paused   # and why")
+    print("  .venv/bin/pgbus doctor                           # would anything be left lying?")
     print("Below, a line per event of a run; that a step starts, or is due at once, is left out.")
     print()
     trail.print_summary()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 from contextlib import suppress
-from itertools import cycle
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode
@@ -15,60 +16,101 @@ from uuid import uuid4
 from demo.shop.gateway import AWAY_CARD, DECLINED_CARD, DROPPED_CARD, GOOD_CARD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from demo.partners import Partners
 
 _PATIENCE = 10
 
 
-def _basket(customer: str, product: str, quantity: int = 1, **wishes: Any) -> dict[str, Any]:
-    usual = {"customer": customer, "product": product, "quantity": quantity, "card": GOOD_CARD}
-    return usual | wishes
+@dataclass(frozen=True, slots=True)
+class Basket:
+    """An order, and what its customer and the forwarder do about it, in seconds after it."""
+
+    customer: str
+    product: str
+    quantity: int = 1
+    card: str | None = GOOD_CARD
+    wishes: dict[str, Any] = field(default_factory=dict)
+    called_off: bool = False
+    paid_after: int | None = None
+    collected_after: int | None = None
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """What the shop is sent."""
+        card = {"card": self.card} if self.card else {}
+        return {
+            "customer": self.customer,
+            "product": self.product,
+            "quantity": self.quantity,
+            **card,
+            **self.wishes,
+        }
 
 
 #: One of each kind: what becomes of an order depends on its basket alone.
 BASKETS = (
-    _basket("ada", "novel"),
-    _basket("brook", "lamp", wants_review="yes"),
-    _basket("chidi", "e-book"),
-    _basket("dana", "novel", card=DROPPED_CARD),
-    _basket("elif", "kettle", quantity=5),
-    _basket("fumio", "lamp", card=AWAY_CARD),
-    _basket("gita", "novel", card=DECLINED_CARD),
-    _basket("hugo", "lamp", express="yes"),
-    _basket("ines", "novel"),
+    Basket("ada", "novel"),
+    Basket("elif", "kettle", quantity=5),
+    Basket("kofi", "lamp", card=None, paid_after=8, wishes={"wants_review": "yes"}),
+    Basket("vera", "harvest box"),
+    Basket("fumio", "lamp", card=AWAY_CARD),
+    Basket("otto", "lamp", wishes={"freight": "yes"}, collected_after=90),
+    Basket("brook", "lamp", wishes={"wants_review": "yes"}),
+    Basket("tomo", "breakfast box"),
+    Basket("lena", "novel", card=None, paid_after=120),  # after the deadline
+    Basket("wanda", "kettle", quantity=5),
+    Basket("dana", "novel", card=DROPPED_CARD),
+    Basket("mats", "lamp", card=None),  # does not pay
+    Basket("gita", "novel", card=DECLINED_CARD),
+    Basket("hugo", "lamp", wishes={"express": "yes"}),
+    Basket("pia", "novel", wishes={"in_days": 5}),
+    Basket("ines", "novel", called_off=True),
+    Basket("chidi", "e-book"),
 )
-#: Calls every order off at once.
-_WAVERER = "ines"
 
 
 class Customer:
-    """Orders `rate` times a second, `orders` times in all (None: without end)."""
+    """Orders one of each kind at once, then `rate` times a second; `orders` in all (None: no end)."""
 
-    def __init__(self, shop_url: str, *, rate: float, orders: int | None) -> None:
+    def __init__(
+        self, shop_url: str, partners: Partners, *, rate: float, orders: int | None
+    ) -> None:
         self._shop_url = shop_url
+        self._partners = partners
         self._pause = 1 / rate
-        self._left = orders
-        self._baskets: Iterator[dict[str, Any]] = cycle(BASKETS)
+        self._orders = orders
+        self._placed = 0
         self._next_at = time.monotonic()
 
     @property
     def done(self) -> bool:
         """Whether the last order is placed."""
-        return self._left == 0
+        return self._placed == self._orders
 
     def shop(self) -> None:
         """Place the orders that are due."""
         while not self.done and time.monotonic() >= self._next_at:
-            self._next_at += self._pause
-            self._place(next(self._baskets))
-            if self._left is not None:
-                self._left -= 1
+            self._place(BASKETS[self._placed % len(BASKETS)])
+            self._placed += 1
+            if self._placed >= len(BASKETS):
+                self._next_at += self._pause
 
-    def _place(self, basket: dict[str, Any]) -> None:
-        placed = self._post("/orders", basket)
-        if basket["customer"] == _WAVERER:
+    def _place(self, basket: Basket) -> None:
+        placed = self._post("/orders", basket.form)
+        order = placed["order"]
+        if basket.called_off:
             with suppress(HTTPError):  # too late on a slow day: the order is accepted
-                self._post(f"/orders/{placed['order']}/cancel", {})
+                self._post(f"/orders/{order}/cancel", {})
+        if basket.paid_after is not None:
+            paid = {"order": order, "amount": placed["total"]}
+            self._partners.plan(
+                "/webhooks/payments", paid, after=timedelta(seconds=basket.paid_after)
+            )
+        if basket.collected_after is not None:
+            collected = {"order": order, "vehicle": f"truck {order % 5 + 1}"}
+            self._partners.plan(
+                "/webhooks/collections", collected, after=timedelta(seconds=basket.collected_after)
+            )
 
     def _post(self, path: str, form: dict[str, Any]) -> dict[str, Any]:
         request = Request(  # noqa: S310 (the shop's own address)

@@ -12,8 +12,9 @@ import psutil  # type: ignore[import-untyped]  # it has none
 import psycopg
 from psycopg.rows import class_row
 
+from demo.hints import Hints
 from pgbus import StepStalled
-from pgbus.engine.states import Event
+from pgbus.engine.states import Event, OnTimeout
 
 #: An id is drawn before its transaction commits, so a lower one may appear after a higher.
 _LOOK_BACK = 200
@@ -22,12 +23,13 @@ _STALLED = f"{StepStalled.__module__}.{StepStalled.__qualname__}"
 _LONG_STEP = "unload"
 _SOON = timedelta(seconds=1)
 _TODAY = timedelta(hours=1)
-#: How often a hint is given at most; who follows it is not given it again.
-_HINTS = 2
+#: Long enough to pay it from another terminal.
+_PATIENT = timedelta(hours=1)
 
 _EVENTS = """
 SELECT e.event_id, e.created_at, e.event, e.workflow_id::text,
        w.workflow_class, w.subject_id, e.step_name, e.attempt, e.actor, e.reason,
+       coalesce(e.details, '{}') AS details,
        s.worker, s.scheduled_at, s.finished_at - s.started_at AS took, s.error_class, s.error_message
   FROM pgbus.workflow_events e
   JOIN pgbus.workflows w USING (workflow_id)
@@ -40,21 +42,23 @@ _NEWEST = "SELECT coalesce(max(event_id), 0) FROM pgbus.workflow_events"
 
 _WORKERS = "SELECT pid FROM pgbus.processes WHERE kind = 'worker' ORDER BY heartbeat_at"
 
-#: Whether no run has a step due within the minute; a paused one waits for a person.
+#: Whether no run goes on by itself within the minute: others wait for a person or a partner.
 _IDLE = """
 SELECT NOT EXISTS (
     SELECT FROM pgbus.workflows w JOIN pgbus.workflow_steps s USING (step_id)
-     WHERE w.ended_at IS NULL AND w.status <> 'paused'
-       AND s.scheduled_at < clock_timestamp() + interval '1 minute')
+     WHERE (w.status IN ('ready', 'performing')
+            AND s.scheduled_at < clock_timestamp() + interval '1 minute')
+        OR (w.status = 'waiting' AND s.batch_id IS NOT NULL))
 """
 
 _STATES = "SELECT status, count(*) FROM pgbus.workflows GROUP BY status ORDER BY count(*) DESC"
 
 _OPEN = """
-SELECT w.status, w.current_step, count(*), min(s.scheduled_at), s.error_class, max(s.error_message)
+SELECT w.status, w.current_step, count(*), min(s.scheduled_at), s.error_class, max(s.error_message),
+       s.late_since IS NOT NULL AS late
   FROM pgbus.workflows w JOIN pgbus.workflow_steps s USING (step_id)
- WHERE w.status IN ('paused', 'ready')
- GROUP BY w.status, w.current_step, s.error_class
+ WHERE w.status IN ('paused', 'ready', 'waiting')
+ GROUP BY w.status, w.current_step, s.error_class, late
  ORDER BY w.status, count(*) DESC
 """
 
@@ -73,6 +77,7 @@ class Entry:
     attempt: int | None
     actor: str
     reason: str | None
+    details: dict[str, Any]
     worker: str | None
     scheduled_at: datetime | None
     took: timedelta | None
@@ -95,22 +100,52 @@ class Entry:
         """Whether its attempt is of the step that takes seconds, and still runs."""
         return self.step_name == _LONG_STEP and self.took is None
 
+    @property
+    def waits_for_payment(self) -> bool:
+        """Whether it began to wait for a payment, with a deadline that is far away."""
+        until = self.details.get("timeout_at")
+        return (
+            self.details.get("wait_for") == "payment_confirmed"
+            and until is not None
+            and datetime.fromisoformat(until) - self.created_at > _PATIENT
+        )
+
+    @property
+    def worker_pid(self) -> str:
+        """The pid of the worker that has or had the attempt."""
+        return (self.worker or "").rpartition(":")[2]
+
     def sentence(self) -> str | None:
         """Return the event in words; None for one that the next line tells better."""
         because = f": {self.reason}" if self.reason else ""
         match self.event:
-            case Event.STEP_STARTED:
+            case Event.STEP_STARTED | Event.SIGNAL_CLAIMED:
                 return None
             case Event.STEP_SCHEDULED:
                 return self._schedule()
             case Event.STEP_COMPLETED:
-                return f"{self.step_name} done by worker {_pid(self.worker)}{_duration(self.took)}"
+                return f"{self.step_name} done by worker {self.worker_pid}{_duration(self.took)}"
             case Event.STEP_FAILED | Event.STEP_REATTEMPTED:
                 return self._failure()
             case Event.STEP_SKIPPED:
                 return f"{self.step_name} skipped"
             case Event.STALL_DETECTED:
-                return f"{self.step_name}: worker {_pid(self.worker)} died while it ran it"
+                return f"{self.step_name}: worker {self.worker_pid} died while it ran it"
+            case Event.STEP_WAITING:
+                return self._wait()
+            case Event.WAIT_TIMED_OUT:
+                what = "goes on" if self.details["action"] == OnTimeout.NOTIFY else "is over"
+                return (
+                    f"{self.step_name} has no {self.details['wait_for']} in time; the wait {what}"
+                )
+            case Event.SIGNAL_RECEIVED:
+                again = ", for the second time" if self.details["duplicate"] else ""
+                return f"{self.details['name']} comes from the {self.actor}{again}"
+            case Event.FAN_OUT_OPENED:
+                return f"{self.step_name} waits for {self.details['size']} jobs"
+            case Event.FAN_OUT_FINISHED:
+                failed, total = self.details["failed_jobs"], self.details["total_jobs"]
+                return f"{self.step_name}: of its {total} jobs {failed or 'none'} failed"
             case Event.STARTED:
                 return f"started by {self.actor}{because}"
             case _:
@@ -125,6 +160,13 @@ class Entry:
         due = "tried again" if again else "due"
         return f"{self.step_name} is {due} {_when(self.created_at + wait, since=self.created_at)}"
 
+    def _wait(self) -> str | None:
+        if "wait_for" not in self.details:
+            return None
+        deadline = datetime.fromisoformat(self.details["timeout_at"])
+        when = _when(deadline, since=self.created_at)
+        return f"{self.step_name} waits for {self.details['wait_for']}; the deadline is {when}"
+
     def _failure(self) -> str | None:
         if self.error_class == _STALLED:
             return None
@@ -134,13 +176,12 @@ class Entry:
 class Trail:
     """Prints what is new, from the moment it is opened."""
 
-    def __init__(self, database_url: str) -> None:
+    def __init__(self, database_url: str, shop_url: str) -> None:
         self._connection = psycopg.connect(database_url, autocommit=True)
         self._newest = self._value(_NEWEST)
         self._shown = {entry.event_id for entry in self._entries()}
         self._workers: set[int] = set()
-        self._kill_hints = _HINTS
-        self._resume_hints = _HINTS
+        self._hints = Hints(shop_url)
 
     def close(self) -> None:
         """Close its connection."""
@@ -150,10 +191,8 @@ class Trail:
         """Print what happened since the last time, and what could be tried just now."""
         entries = self._entries()
         for entry in entries:
-            if entry.event_id not in self._shown and (sentence := entry.sentence()):
-                _print_line(entry.created_at, entry.run, sentence, _COLOURS.get(entry.event))
             if entry.event_id not in self._shown:
-                self._hint_at(entry)
+                self._print(entry)
         self._shown = {entry.event_id for entry in entries}
         self._newest = max([self._newest, *self._shown])
         self._print_workers()
@@ -166,8 +205,8 @@ class Trail:
             return
         total = sum(count for _, count in states)
         print(f"{total} runs: {', '.join(f'{count} {status}' for status, count in states)}")
-        for status, step, count, due, error_class, message in self._connection.execute(_OPEN):
-            where = f"  {count} {status} on {step}"
+        for status, step, count, due, error_class, message, late in self._connection.execute(_OPEN):
+            where = f"  {count} {status} on {step}{', late' if late else ''}"
             if status == "ready":
                 now = datetime.now(UTC)  # noqa: TID251 (to show, not to store)
                 print(f"{where}, the first due {_when(max(due, now), since=now)}")
@@ -192,26 +231,11 @@ class Trail:
             _print_line(now, f"Worker {pid}", verb, _BOLD)
         self._workers = set(workers)
 
-    def _hint_at(self, entry: Entry) -> None:
-        match entry.event:
-            case Event.STEP_STARTED if self._kill_hints and entry.is_being_unloaded:
-                self._kill_hints -= 1
-                worker = _pid(entry.worker)
-                _print_hint(
-                    f"Worker {worker} unloads a delivery for the next seconds. Try `kill -9 {worker}` "
-                    "now: another worker starts, and what this one had in hand is done again within "
-                    "seconds. No order is lost, no card is charged twice."
-                )
-            case Event.PAUSED if self._resume_hints and entry.actor == "system":
-                self._resume_hints -= 1
-                _print_hint(
-                    f"Try `.venv/bin/pgbus workflows resume {entry.workflow_id}` in the other terminal: "
-                    f"the run goes on with {entry.step_name}, which may need one or two more tries."
-                )
-            case Event.STALL_DETECTED:
-                self._kill_hints = 0
-            case Event.RESUMED:
-                self._resume_hints = 0
+    def _print(self, entry: Entry) -> None:
+        if sentence := entry.sentence():
+            _print_line(entry.created_at, entry.run, sentence, _COLOURS.get(entry.event))
+        if hint := self._hints.at(entry):
+            print(f"\n{_coloured(hint, _BOLD)}\n", flush=True)
 
     def _value(self, statement: str) -> Any:
         row = self._connection.execute(statement).fetchone()
@@ -226,13 +250,10 @@ _COLOURS: dict[str, str] = {
     Event.STEP_REATTEMPTED: _YELLOW,
     Event.PAUSED: _YELLOW,
     Event.CANCELLED: _YELLOW,
+    Event.WAIT_TIMED_OUT: _YELLOW,
     Event.FINISHED: _GREEN,
     Event.STARTED: _CYAN,
 }
-
-
-def _print_hint(hint: str) -> None:
-    print(f"\n{_coloured(hint, _BOLD)}\n", flush=True)
 
 
 def _print_line(moment: datetime, who: str, what: str, colour: str | None) -> None:
@@ -253,10 +274,6 @@ def _when(moment: datetime, *, since: datetime) -> str:
         if wait < _TODAY
         else f"on {moment.astimezone():%d %b at %H:%M}"
     )
-
-
-def _pid(worker: str | None) -> str:
-    return (worker or "").rpartition(":")[2]
 
 
 def _duration(took: timedelta | None) -> str:

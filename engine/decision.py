@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pgbus.engine.states import AttemptStatus, Event, Outcome, RunStatus
+    from pgbus.engine.storage.batches import BatchPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +47,18 @@ class NextAttempt:
 class Held:
     """What resume applies to a run that was paused while a body ran: how that body's end moves it.
 
-    `reason` goes on the trail then; `wait` is the seconds before a reattempt.
+    `reason` goes on the trail then; `wait` is the seconds before a reattempt, `batch` the encoded
+    plan of the batch that a fan-out opens.
     """
 
     move: Move
     reason: str | None = None
     wait: float = 0.0
+    batch: str | None = None
 
     def encode(self) -> str:
         """Return the JSON document that the attempt's row keeps."""
-        told = {"move": self.move, "reason": self.reason, "wait": self.wait}
+        told = {"move": self.move, "reason": self.reason, "wait": self.wait, "batch": self.batch}
         return json.dumps({name: value for name, value in told.items() if value})
 
     @classmethod
@@ -66,8 +69,17 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """What a parked attempt waits for: a signal as described, until a moment; or a batch to open."""
+
+    waiting_for: str | None = None
+    timeout_at: datetime | None = None
+    batch: BatchPlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Finalization:
-    """How an attempt ends and its run moves on.
+    """How an attempt ends and its run moves on; with a `wait` it is parked and has no outcome yet.
 
     `held` is what resume applies when the run was paused meanwhile; None takes effect
     even then.
@@ -76,10 +88,11 @@ class Finalization:
     move: Move
     target: RunStatus
     attempt_status: AttemptStatus
-    outcome: Outcome
+    outcome: Outcome | None
     events: tuple[EventEntry, ...]
     output: str | None = None
     error: ErrorEntry | None = None
     reattempted_by: str | None = None
     held: Held | None = None
     next: NextAttempt | None = None
+    wait: Wait | None = None

@@ -11,13 +11,20 @@ PgbusError
 ├── UnknownSubject                 a subject's type is unregistered, or its key unusable
 ├── AlreadyRunning                 the subject has an ongoing run of this class
 ├── InvalidTransition              the run's state does not allow the verb
-│   └── NotPaused
+│   ├── NotPaused
+│   └── NotOngoing                 a signal to a run that is over, or for a subject without one
+├── SignalKeyReused                a signal's idempotency key was used for another name
+├── AlreadyFinished                a job is added to a batch that is finished
 ├── RunNotFound                    the run does not exist (any more)
 ├── RunLocked                      another transaction has held the run's lock too long
 ├── StepNotDefined                 the class does not declare (or load) the step
 ├── NotInStep                      a reader or verb of a step body used outside one
 ├── CommitRefused                  a transactional step's body commits by itself
 ├── SubjectGone                    the subject's record no longer exists
+├── NoSignal                       the step runs without a signal
+├── FanOutFailed                   recorded on a fan_out whose batch has failed members
+├── WaitTimedOut                   recorded on an attempt whose wait passed its deadline
+├── StepWaiting                    a test helper came to a step that waits
 ├── StepStalled                    recorded on an attempt whose worker died or hung
 ├── AttemptLost                    raised in a body whose attempt was taken away
 ├── UnknownJob                     a message names a job that is not declared here
@@ -100,6 +107,18 @@ class NotPaused(InvalidTransition):
     """`resume` or `resume_at` of a run that is not paused."""
 
 
+class NotOngoing(InvalidTransition):
+    """A signal to a run that is over, or for a subject that has no ongoing run."""
+
+
+class SignalKeyReused(PgbusError):
+    """A signal's idempotency key was used before, for a signal of another name."""
+
+
+class AlreadyFinished(PgbusError):
+    """The batch has finished; nothing can be added to it."""
+
+
 class RunNotFound(PgbusError):
     """No run has this id."""
 
@@ -122,6 +141,22 @@ class CommitRefused(PgbusError):
 
 class SubjectGone(PgbusError):
     """The run's subject no longer exists, or the run has none."""
+
+
+class NoSignal(PgbusError):
+    """The step waits for no signal, or its wait timed out and its body runs without one."""
+
+
+class FanOutFailed(PgbusError):
+    """Members of a fan-out's batch were dead-lettered or discarded, or the batch is gone."""
+
+
+class WaitTimedOut(PgbusError):
+    """No signal came before the deadline of the step's wait."""
+
+
+class StepWaiting(PgbusError):
+    """The run waits; the message names for what, and the test helper that moves it on."""
 
 
 class StepStalled(PgbusError):

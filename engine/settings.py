@@ -167,6 +167,14 @@ def _optional(parse: Callable[[object], str]) -> Callable[[object], str | None]:
     return lambda value: None if value is None else parse(value)
 
 
+def _or_none(parse: Callable[[object], timedelta]) -> Callable[[object], timedelta | None]:
+    def parsed(value: object) -> timedelta | None:
+        absent = value is None or (isinstance(value, str) and value.strip().lower() == "none")
+        return None if absent else parse(value)
+
+    return parsed
+
+
 _INSTANT = timedelta(milliseconds=1)
 _SECOND = timedelta(seconds=1)
 
@@ -176,8 +184,11 @@ _PARSERS: dict[str, Callable[[object], object]] = {
     "schema": _schema,
     "queue_prefix": _queue_prefix,
     "workflow_queue": _queue,
+    "workflow_retention": _or_none(_duration(_INSTANT)),
+    "workflow_sweep_interval": _duration(_INSTANT),
     "workflow_stall_threshold": _duration(_INSTANT),
     "workflow_stall_action": _stall_action,
+    "workflow_waiting_visibility_threshold": _duration(_INSTANT),
     "workflow_max_payload_size": _integer(1, _MAX_JSONB),
     "workflow_error_backtrace_lines": _integer(0, 10_000),
     "workers": _integer(1, 1_000),
@@ -187,6 +198,8 @@ _PARSERS: dict[str, Callable[[object], object]] = {
     "visibility_heartbeat": _boolean,
     "polling_interval": _duration(_INSTANT),
     "shutdown_timeout": _duration(_INSTANT),
+    "batch_retention": _or_none(_duration(_INSTANT)),
+    "archive_retention": _or_none(_duration(_INSTANT)),
     "prepared_statements": _boolean,
     "app_revision": _optional(_text),
     "time_zone": _zone,
@@ -199,7 +212,8 @@ class Settings:
     """The settings of one bus, each checked: a bad one raises `InvalidSetting`.
 
     Durations are given as `timedelta`, as a number of seconds, or as text like "15m" (s, m, h,
-    d), and are always `timedelta` here. URLs are in the form SQLAlchemy opens with psycopg 3,
+    d), and are always `timedelta` here; a retention may also be None (as text "none"), which
+    keeps everything. URLs are in the form SQLAlchemy opens with psycopg 3,
     and not part of the repr. Without `listen_url`, LISTEN goes to `database_url`; without
     `queues`, a worker serves all that its bus knows. Set `prepared_statements` to false behind
     a transaction pooler that does not keep them (PgBouncer before 1.21).
@@ -210,8 +224,11 @@ class Settings:
     schema: str = "pgbus"
     queue_prefix: str = "pgbus"
     workflow_queue: str = "workflows"
+    workflow_retention: timedelta | None = timedelta(days=30)
+    workflow_sweep_interval: timedelta = timedelta(seconds=60)
     workflow_stall_threshold: timedelta = timedelta(hours=1)
     workflow_stall_action: StallAction = StallAction.PAUSE
+    workflow_waiting_visibility_threshold: timedelta = timedelta(days=7)
     workflow_max_payload_size: int = 131_072
     workflow_error_backtrace_lines: int = 20
     workers: int = 1
@@ -221,6 +238,8 @@ class Settings:
     visibility_heartbeat: bool = True
     polling_interval: timedelta = timedelta(seconds=1)
     shutdown_timeout: timedelta = timedelta(seconds=25)
+    batch_retention: timedelta | None = timedelta(days=7)
+    archive_retention: timedelta | None = timedelta(days=7)
     prepared_statements: bool = True
     app_revision: str | None = None
     time_zone: str = "UTC"

@@ -64,6 +64,47 @@ class Event(StrEnum):
     RERUN = "rerun"
     STALL_DETECTED = "stall_detected"
     LATE_COMPLETION_IGNORED = "late_completion_ignored"
+    SIGNAL_RECEIVED = "signal_received"
+    SIGNAL_CLAIMED = "signal_claimed"
+    STEP_WAITING = "step_waiting"
+    WAIT_TIMED_OUT = "wait_timed_out"
+    FAN_OUT_OPENED = "fan_out_opened"
+    FAN_OUT_FINISHED = "fan_out_finished"
+
+
+class SignalStatus(StrEnum):
+    """How far a signal has come: a step claims it, and it is consumed when that step ends."""
+
+    PENDING = "pending"
+    CLAIMED = "claimed"
+    CONSUMED = "consumed"
+
+
+class MemberStatus(StrEnum):
+    """What became of one job of a batch; only the first is open, the last two count as failed."""
+
+    OPEN = "open"
+    COMPLETED = "completed"
+    DISCARDED = "discarded"
+    DEAD_LETTERED = "dead_lettered"
+
+
+class OnTimeout(StrEnum):
+    """What becomes of a step that waits for a signal at its deadline."""
+
+    PAUSE = "pause"
+    CANCEL = "cancel"
+    SKIP = "skip"
+    RUN = "run"
+    NOTIFY = "notify"
+
+
+class OnBatchFailure(StrEnum):
+    """What becomes of a run whose fan-out has failed members."""
+
+    PAUSE = "pause"
+    CANCEL = "cancel"
+    SKIP = "skip"
 
 
 class StallAction(StrEnum):
@@ -95,6 +136,7 @@ class Verb(StrEnum):
     SKIP = "skip"
     RUN_NOW = "run_now"
     RESCHEDULE = "reschedule"
+    SIGNAL = "signal"
     RERUN = "rerun"
 
 
@@ -108,7 +150,11 @@ class Move(StrEnum):
     FINISH = "finish"
     STEP_PAUSE = "step_pause"
     STEP_CANCEL = "step_cancel"
+    PARK = "park"
+    WAKE = "wake"
+    RESOLVE = "resolve"
     HOLD = "hold"
+    NOTICE = "notice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +182,10 @@ TRANSITIONS: dict[Verb | Move, Transition] = {
     Verb.SKIP: _transition({_R.WAITING, _R.PAUSED}, _R.READY, _R.FINISHED),
     Verb.RUN_NOW: _transition({_R.READY}, _R.READY),
     Verb.RESCHEDULE: _transition({_R.READY}, _R.READY),
+    Verb.SIGNAL: _transition(
+        {_R.READY, _R.PERFORMING, _R.WAITING, _R.PAUSED},
+        _R.READY, _R.PERFORMING, _R.WAITING, _R.PAUSED,
+    ),
     Verb.RERUN: _transition({_R.FINISHED, _R.CANCELLED}, _R.FINISHED, _R.CANCELLED),
     Move.START: _transition(set(), _R.READY),
     Move.CLAIM: _transition({_R.READY}, _R.PERFORMING),
@@ -144,7 +194,11 @@ TRANSITIONS: dict[Verb | Move, Transition] = {
     Move.FINISH: _transition({_R.PERFORMING}, _R.FINISHED),
     Move.STEP_PAUSE: _transition({_R.PERFORMING}, _R.PAUSED),
     Move.STEP_CANCEL: _transition({_R.PERFORMING}, _R.CANCELLED),
+    Move.PARK: _transition({_R.PERFORMING}, _R.WAITING),
+    Move.WAKE: _transition({_R.WAITING}, _R.READY),
+    Move.RESOLVE: _transition({_R.WAITING}, _R.PERFORMING),
     Move.HOLD: _transition({_R.PAUSED}, _R.PAUSED, _R.CANCELLED),
+    Move.NOTICE: _transition({_R.WAITING}, _R.WAITING),
 }
 
 

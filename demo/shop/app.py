@@ -13,6 +13,7 @@ from demo.shop import receipts, workflows  # noqa: F401 (declares the workflows 
 from demo.shop.gateway import Gateway
 from demo.shop.models import Session, install
 from demo.shop.views import shop
+from demo.shop.webhooks import webhooks
 from pgbus import Pgbus
 
 
@@ -26,6 +27,8 @@ def create_app(database_url: str) -> Flask:
         threads=4,
         # Short, so that a killed worker is soon noticed; every step here may be tried again.
         visibility_timeout=timedelta(seconds=5),
+        # Deadlines of seconds, so that one can be watched passing.
+        workflow_sweep_interval=timedelta(seconds=2),
         workflow_stall_action="reattempt",
         shutdown_timeout=timedelta(seconds=8),
     )
@@ -33,6 +36,7 @@ def create_app(database_url: str) -> Flask:
     Session.configure(bind=engine)
     app.extensions["gateway"] = Gateway(engine)
     app.register_blueprint(shop)
+    app.register_blueprint(webhooks)
     return app
 
 

@@ -1,14 +1,22 @@
-"""What customers see, and the two calls they make."""
+"""What customers see, the two calls they make, and the page for the shop's own people."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, abort, redirect, render_template, request, url_for
 from sqlalchemy import select
 
-from demo.shop.models import Order, OrderStatus, Product, Session
-from demo.shop.workflows import ExpressOrderWorkflow, OrderWorkflow
+from demo.shop.models import Order, OrderStatus, Product, Session, Vendor
+from demo.shop.progress import progress
+from demo.shop.workflows import (
+    BoxOrderWorkflow,
+    ExpressOrderWorkflow,
+    FreightOrderWorkflow,
+    OrderWorkflow,
+    TransferOrderWorkflow,
+)
 from pgbus import Workflow
 
 if TYPE_CHECKING:
@@ -39,7 +47,7 @@ def order(order_id: int) -> str:
     with Session() as session:
         found = session.get(Order, order_id) or abort(404)
         run = Workflow.find(found.workflow_id) if found.workflow_id else None
-        return render_template("order.html", order=found, run=run)
+        return render_template("order.html", order=found, run=run, progress=progress(found, run))
 
 
 @shop.post("/orders")
@@ -49,7 +57,6 @@ def place_order() -> tuple[dict[str, Any], int]:
     A request that is sent twice with one Idempotency-Key is one order.
     """
     wanted = request.form
-    workflow = ExpressOrderWorkflow if "express" in wanted else OrderWorkflow
     key = request.headers.get("Idempotency-Key")
     with Session() as session:
         product = session.scalar(select(Product).where(Product.name == wanted["product"]))
@@ -57,24 +64,42 @@ def place_order() -> tuple[dict[str, Any], int]:
             customer=wanted["customer"],
             product=product or abort(422, f"There is no product {wanted['product']}."),
             quantity=wanted.get("quantity", 1, type=int),
-            card=wanted["card"],
+            card=wanted.get("card", ""),
             wants_review="wants_review" in wanted,
         )
         session.add(placed)
         session.flush()
-        run = workflow.options(
-            session=session,
-            idempotency_key=key,
-            actor="web",
-            reason=f"{placed.quantity} x {placed.product.name} for {placed.customer}",
-        ).start(placed)
+        run = (
+            _workflow_for(placed)
+            .options(
+                session=session,
+                idempotency_key=key,
+                actor="web",
+                reason=f"{placed.quantity} x {placed.product.name} for {placed.customer}",
+            )
+            .start(placed)
+        )
         if run.duplicate_start:
             session.rollback()
             first = select(Order).where(Order.workflow_id == run.workflow_id)
             return _summary(session.scalars(first).one()), 200
         placed.workflow_id = run.workflow_id
+        if days := wanted.get("in_days", type=int):
+            later = datetime.now(UTC) + timedelta(days=days)  # noqa: TID251 (the customer's wish)
+            run.reschedule(later, actor="web", reason=f"wanted in {days} days", session=session)
         session.commit()
         return _summary(placed), 201
+
+
+def _workflow_for(order: Order) -> type[OrderWorkflow]:
+    """Return what is to happen to an order of this kind."""
+    if order.product.contributors:
+        return BoxOrderWorkflow
+    if "express" in request.form:
+        return ExpressOrderWorkflow
+    if "freight" in request.form:
+        return FreightOrderWorkflow
+    return OrderWorkflow if order.card else TransferOrderWorkflow
 
 
 @shop.post("/orders/<int:order_id>/cancel")
@@ -88,5 +113,27 @@ def cancel_order(order_id: int) -> dict[str, Any]:
         return _summary(found)
 
 
+@shop.get("/vendors")
+def vendors() -> str:
+    """Show the vendors, and where their mail goes."""
+    with Session() as session:
+        known = session.scalars(select(Vendor).order_by(Vendor.name)).all()
+        return render_template("vendors.html", vendors=known)
+
+
+@shop.post("/vendors/<int:vendor_id>")
+def mend_address(vendor_id: int) -> Response:
+    """Send a vendor's mail elsewhere from now on."""
+    with Session.begin() as session:
+        found = session.get(Vendor, vendor_id) or abort(404)
+        found.address = request.form["address"].strip()
+    return redirect(url_for(".vendors"))
+
+
 def _summary(order: Order) -> dict[str, Any]:
-    return {"order": order.id, "status": order.status, "workflow_id": order.workflow_id}
+    return {
+        "order": order.id,
+        "status": order.status,
+        "total": str(order.total),
+        "workflow_id": order.workflow_id,
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from threading import Event
 
@@ -12,11 +13,31 @@ from flask import current_app
 from demo.shop.gateway import CardDeclined, Gateway
 from demo.shop.models import Order, OrderStatus, Product
 from demo.shop.receipts import send_receipt
-from pgbus import AlreadyRunning, Workflow, cancel_if, on_exception, step
+from demo.shop.vendors import request_part
+from pgbus import (
+    AlreadyRunning,
+    FanOut,
+    Workflow,
+    cancel_if,
+    fan_out,
+    on_exception,
+    signal_type,
+    step,
+)
 
 _CARRIERS = {"Courier": 4.90, "Post": 5.20, "Bicycle": 6.10}
 _DELIVERY = 20
 _PALLETS = 8
+#: From this sum on a customer who pays by transfer has weeks, below it the demo's short days.
+_BIG_SUM = 50
+_WEEKS, _DAYS = timedelta(weeks=2), timedelta(seconds=20)
+
+
+@dataclass(frozen=True)
+class Collection:
+    """What a forwarder tells us: which of its vehicles has an order now."""
+
+    vehicle: str
 
 
 class OutOfStock(Exception):
@@ -85,7 +106,7 @@ class OrderWorkflow(Workflow[Order], queue="orders"):
             RestockWorkflow.options(reason=f"order {self.require_subject().id} waits").start(
                 self.require_subject().product
             )
-        self.reattempt(wait=timedelta(seconds=5), reason="waits for a delivery")
+        self.reattempt(wait=timedelta(seconds=4), reason="waits for a delivery")
 
     @step(skip_if="is_digital")
     async def pack(self) -> None:
@@ -120,6 +141,51 @@ class ExpressOrderWorkflow(OrderWorkflow, queue="orders", priority=0):
     def call_courier(self) -> None:
         """Call a courier: the one step that this class adds; it inherits the others."""
         self.output(courier=f"comes for order {self.require_subject().id}")
+
+
+class TransferOrderWorkflow(OrderWorkflow, queue="orders"):
+    """An order that is paid by transfer: the payment provider tells us when the money is there."""
+
+    @step(wait_for="payment_confirmed", wait_timeout="patience", on_timeout="run")
+    def charge(self) -> None:
+        """Note the payment, or call the order off: the deadline runs the body, too."""
+        order = self.require_subject()
+        if self.timed_out:
+            order.status = OrderStatus.CANCELLED
+            self.finish(reason="not paid in time")
+        order.status = OrderStatus.PAID
+        self.output(amount=self.require_signal().payload["amount"])
+
+    def patience(self) -> timedelta:
+        """Tell how long this order's payment may take, from when the step begins to wait."""
+        return _WEEKS if self.require_subject().total >= _BIG_SUM else _DAYS
+
+
+class FreightOrderWorkflow(OrderWorkflow, queue="orders"):
+    """An order that no parcel holds: a forwarder collects it, as a rule later than agreed."""
+
+    @step(
+        after_step="pack",
+        wait_for=signal_type("collected", Collection),
+        wait_timeout=timedelta(seconds=8),
+        on_timeout="notify",
+    )
+    def collect(self) -> None:
+        """Go on when it is collected, however late; each deadline that passes leaves a notice."""
+        collection: Collection = self.require_signal().value
+        self.output(vehicle=collection.vehicle)
+
+
+class BoxOrderWorkflow(OrderWorkflow, queue="orders"):
+    """A box that several vendors fill."""
+
+    @fan_out(after_step="reserve")
+    def notify_vendors(self, batch: FanOut) -> None:
+        """Ask all of them at once, and go on when each has its request."""
+        box = self.require_subject().product
+        for vendor in box.contributors:
+            key = f"{self.step_idempotency_key}:{vendor.id}"
+            batch.add(request_part, vendor, box=box.name, key=key)
 
 
 class RestockWorkflow(Workflow[Product], queue="warehouse"):

@@ -2,7 +2,7 @@
 
 failures    what becomes of an error: one line and an exit code
 app         --app: the host's bus
-workflows, migrate, processes    the commands, one noun a module
+workflows, migrate, processes, doctor    the commands, one noun a module
 documents   answers as JSON
 answers, sentences, tables       answers for people
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import click
 
+from pgbus.engine.cli.doctor import doctor
 from pgbus.engine.cli.failures import Commands
 from pgbus.engine.cli.migrate import migrate
 from pgbus.engine.cli.processes import dispatcher, start, worker
@@ -33,11 +34,12 @@ def main() -> None:
     Exit codes:
       0  done
       1  refused: the run's state does not allow it, there is no such run, its class
-         is not loaded, the schema is not current (also: migrate --check)
+         is not loaded, the schema is not current (also: migrate --check); doctor found
+         what keeps runs from going on
       2  wrong usage, a bad setting, or an application that cannot be loaded
       3  the database cannot be reached
     """  # noqa: D301 (click takes the character itself)
 
 
-for command in (migrate, start, worker, dispatcher, workflows):
+for command in (migrate, start, worker, dispatcher, workflows, doctor):
     main.add_command(command)

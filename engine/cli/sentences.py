@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from pgbus.engine.definition.policy import qualified_name
-from pgbus.engine.errors import StepStalled
+from pgbus.engine.errors import FanOutFailed, StepStalled, WaitTimedOut
 from pgbus.engine.states import AttemptStatus, Event, RunStatus
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from zoneinfo import ZoneInfo
 
     from pgbus.engine.insights.attempts import Attempt
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from pgbus.engine.states import Verb
 
 _SYSTEM = "system"
-_STALLED = qualified_name(StepStalled)
 _AT_ONCE = timedelta(seconds=1)
 
 #: Of these the step says nothing that the entries around them do not.
@@ -34,8 +32,27 @@ _OF_THE_RUN = frozenset(
         Event.RUN_NOW,
         Event.RESCHEDULED,
         Event.RERUN,
+        Event.SIGNAL_RECEIVED,
     }
 )
+
+#: Why a step's failure paused its run, where the error's class is one of pgbus's own.
+_CAUSES = {
+    qualified_name(StepStalled): "the worker of {} died or hung",
+    qualified_name(WaitTimedOut): "{} waited in vain",
+    qualified_name(FanOutFailed): "jobs of {} failed",
+}
+
+#: What an event's details say; any other by its name.
+_PHRASES = {
+    "wait_for": "for the signal {}",
+    "timeout_at": "deadline {}",
+    "batch_id": "batch {}",
+    "size": "{} jobs",
+    "total_jobs": "{} jobs",
+    "failed_jobs": "{} failed",
+    "open_jobs": "{} jobs open",
+}
 
 
 def state_sentence(run: RunSummary, zone: ZoneInfo) -> str:
@@ -43,11 +60,18 @@ def state_sentence(run: RunSummary, zone: ZoneInfo) -> str:
     step = run.current_step
     match run.status, run.attempt_status:
         case RunStatus.READY, _:
-            return f"{step} is due" if run.due else f"{step} runs at {at(run.scheduled_at, zone)}"
+            due = "is due" if run.due else f"runs at {at(run.scheduled_at, zone)}"
+            return f"{step} {due}{_woken(run)}"
         case RunStatus.PERFORMING, _:
             return f"performing {step}, attempt {run.attempt}"
+        case RunStatus.WAITING, _:
+            return f"{_awaited(run)}{_clock(run, zone)}"
         case RunStatus.PAUSED, AttemptStatus.SCHEDULED:
-            return f"paused before {step}"
+            return f"paused before {step}{_woken(run)}"
+        case RunStatus.PAUSED, AttemptStatus.WAITING if run.waiting_since is None:
+            return f"paused before {step} sends its jobs"
+        case RunStatus.PAUSED, AttemptStatus.WAITING:
+            return f"paused while {_awaited(run)}"
         case RunStatus.PAUSED, AttemptStatus.IN_PROGRESS:
             return f"paused while {step} runs"
         case RunStatus.PAUSED, AttemptStatus.FAILED if run.error_class:
@@ -58,23 +82,66 @@ def state_sentence(run: RunSummary, zone: ZoneInfo) -> str:
     return f"{run.status} on {step}{ended}"
 
 
+def _awaited(run: RunSummary) -> str:
+    step = run.current_step
+    if run.batch_id is None:
+        return f"{step} waits for the signal {run.waiting_for}"
+    if run.open_jobs is None:
+        return f"{step} waits for a batch that is gone"
+    if run.open_jobs == 0:
+        return f"{step} goes on soon: all {run.total_jobs} jobs have ended"
+    return f"{step} waits for {run.open_jobs} of {run.total_jobs} jobs"
+
+
+def _clock(run: RunSummary, zone: ZoneInfo) -> str:
+    """Tell since when a signal is awaited and until when, or that it is late."""
+    if run.batch_id is not None or run.waiting_since is None:
+        return ""
+    since = f" since {at(run.waiting_since, zone)}"
+    until = at(run.timeout_at, zone) if run.timeout_at else None
+    if run.late_since is None:
+        return f"{since}, until {until}" if until else since
+    late = f"{since}, late since {at(run.late_since, zone)}"
+    return f"{late}, next notice at {until}" if until else f"{late}; no further notice is due"
+
+
+def _woken(run: RunSummary) -> str:
+    if run.waiting_for is None:
+        return ""
+    came = "did not come in time" if run.timed_out else "came"
+    return f": the signal {run.waiting_for} {came}"
+
+
 def event_sentence(entry: TrailEntry, attempt: Attempt | None, zone: ZoneInfo) -> str:
     """Tell who did what to which attempt, and why: "Resumed by cli:alice: SMTP fixed".
 
     `attempt` is the one that the entry is about, as it stands now.
     """
+    details = json.loads(entry.encoded_details or "{}")
+    sentence = f"{_happened(entry.event, details)} by {entry.actor}"
     facts = []
     if entry.event not in _OF_THE_RUN and entry.step_name is not None:
         facts = [entry.step_name, f"attempt {entry.attempt}"]
-    if entry.encoded_details is not None:
-        details = json.loads(entry.encoded_details)
-        facts += [f"{_words(name)} {value}" for name, value in details.items()]
+    facts += [_fact(name, value, zone) for name, value in details.items() if value is not None]
     if attempt is not None:
         facts += _facts_of(attempt, entry, zone)
-    sentence = f"{_words(entry.event).capitalize()} by {entry.actor}"
     if facts:
         sentence += f" ({', '.join(facts)})"
     return f"{sentence}: {entry.reason}" if entry.reason else sentence
+
+
+def _happened(event: str, details: dict[str, object]) -> str:
+    """Tell what happened; what that says already is taken out of the details."""
+    if event not in (Event.SIGNAL_RECEIVED, Event.SIGNAL_CLAIMED) or "name" not in details:
+        return _words(event).capitalize()
+    again = " again" if details.pop("duplicate", False) else ""
+    return f"Signal {details.pop('name')} {event.removeprefix('signal_')}{again}"
+
+
+def _fact(name: str, value: object, zone: ZoneInfo) -> str:
+    if name.endswith("_at") and isinstance(value, str):
+        value = at(datetime.fromisoformat(value), zone)
+    return _PHRASES.get(name, "{1} {0}").format(value, _words(name))
 
 
 def _facts_of(attempt: Attempt, entry: TrailEntry, zone: ZoneInfo) -> list[str]:
@@ -83,9 +150,8 @@ def _facts_of(attempt: Attempt, entry: TrailEntry, zone: ZoneInfo) -> list[str]:
             if attempt.scheduled_at - entry.created_at > _AT_ONCE:
                 return [f"due {at(attempt.scheduled_at, zone)}"]
         case Event.PAUSED if entry.actor == _SYSTEM and attempt.error_class is not None:
-            if attempt.error_class == _STALLED:
-                return [f"the worker of {attempt.step_name} died"]
-            return [f"{attempt.step_name} failed with {attempt.error_class}"]
+            cause = _CAUSES.get(attempt.error_class, "{} failed with {}")
+            return [cause.format(attempt.step_name, attempt.error_class)]
     return []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import re
 from datetime import datetime
@@ -11,13 +12,14 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from pgbus.engine import codec
 from pgbus.engine.cli.answers import detail_text, page_text
 from pgbus.engine.cli.app import app_option, opened
 from pgbus.engine.cli.documents import document
 from pgbus.engine.cli.failures import Refused
-from pgbus.engine.cli.sentences import state_sentence, typed
+from pgbus.engine.cli.sentences import at, state_sentence, typed
 from pgbus.engine.cli.tables import printable
-from pgbus.engine.definition import registry
+from pgbus.engine.definition import options, registry
 from pgbus.engine.errors import InvalidTransition, RunNotFound, StepNotDefined
 from pgbus.engine.insights import runs
 from pgbus.engine.insights.runs import RunFilter
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pgbus.engine.bus import Pgbus
+    from pgbus.engine.definition.signal import Signal
+    from pgbus.engine.insights.runs import RunSummary
 
 _LONGEST_PAGE = 1000
 _STATUSES: dict[str, RunStatus | Literal["ongoing", "all"]] = {
@@ -49,6 +53,33 @@ def _moment(_ctx: click.Context, _parameter: click.Parameter, text: str) -> date
     if moment.utcoffset() is None:
         raise click.BadParameter(f"{text!r} has no time zone; add its offset, or Z.")
     return moment
+
+
+def _checked(check: Callable[[object], Any]) -> Callable[..., Any]:
+    """Return the callback that gives an option's value as the check does."""
+
+    def callback(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
+        try:
+            return check(text)
+        except options.OptionError as error:
+            raise click.BadParameter(f"{error}.") from None
+
+    return callback
+
+
+def _payload(
+    _ctx: click.Context, _parameter: click.Parameter, text: str | None
+) -> dict[str, Any] | None:
+    """Return the object that the JSON text says."""
+    try:
+        payload = None if text is None else json.loads(text)
+    except json.JSONDecodeError as error:
+        raise click.BadParameter(
+            f"no JSON at line {error.lineno}, column {error.colno}: {error.msg}."
+        ) from None
+    if text is not None and not isinstance(payload, dict):
+        raise click.BadParameter(f"""{text} is no object, such as '{{"amount": 7}}'.""")
+    return payload
 
 
 class _Count(click.IntRange):
@@ -160,20 +191,60 @@ def _act(verb: Verb) -> Callable[..., None]:
         **arguments: Any,
     ) -> None:
         with opened(app) as bus:
-            bus.check_schema()
-            run = bus.find(str(workflow_id))
-            if run is None:
-                raise RunNotFound(f"There is no run {workflow_id}.")
+            run = _found(bus, workflow_id)
             try:
                 affected: Run = getattr(run, verb)(**arguments, actor=actor, reason=reason)
             except (InvalidTransition, StepNotDefined) as refusal:
                 raise Refused(re.sub(rf"\b{verb}\b", typed(verb), str(refusal))) from refusal
-            with bus.services.database.autocommit() as connection:
-                summary = runs.summary(connection, affected.workflow_id)
+            summary = _summary(bus, affected)
             text = f"{summary.workflow_id}: {state_sentence(summary, _zone(bus))}"
             click.echo(document({"run": summary}) if as_json else printable(text))
 
     return command
+
+
+def _signal(
+    workflow_id: UUID,
+    app: str | None,
+    name: str,
+    payload: dict[str, Any] | None,
+    idempotency_key: str | None,
+    actor: str,
+    reason: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    with opened(app) as bus:
+        run = _found(bus, workflow_id)
+        signal = run.signal(name, payload, idempotency_key, actor=actor, reason=reason)
+        summary, zone = _summary(bus, run), _zone(bus)
+    received = (
+        f"was received before, at {at(signal.received_at, zone)}"
+        if signal.duplicate_delivery
+        else "received"
+    )
+    text = f"{summary.workflow_id}: {name} {received}; {state_sentence(summary, zone)}"
+    answer = {"signal": _stored(signal), "run": summary}
+    click.echo(document(answer) if as_json else printable(text))
+
+
+def _stored(signal: Signal) -> dict[str, Any]:
+    """Return the signal as it is stored: the payload's types are JSON's."""
+    told = {field: getattr(signal, field) for field in _SIGNAL_FIELDS}
+    return told | {"payload": json.loads(codec.encode(dict(signal.payload), name="payload"))}
+
+
+def _found(bus: Pgbus, workflow_id: UUID) -> Run:
+    bus.check_schema()
+    run = bus.find(str(workflow_id))
+    if run is None:
+        raise RunNotFound(f"There is no run {workflow_id}.")
+    return run
+
+
+def _summary(bus: Pgbus, run: Run) -> RunSummary:
+    with bus.services.database.autocommit() as connection:
+        return runs.summary(connection, run.workflow_id)
 
 
 def _default_actor() -> str:
@@ -184,10 +255,35 @@ def _default_actor() -> str:
     return f"cli:{user}"
 
 
+_SIGNAL_FIELDS = (
+    "signal_id",
+    "name",
+    "idempotency_key",
+    "actor",
+    "reason",
+    "received_at",
+    "duplicate_delivery",
+)
+
 #: What a verb asks for besides the run, by the name of its parameter.
-_ARGUMENTS = {
-    Verb.RESUME_AT: click.argument("step"),
-    Verb.RESCHEDULE: click.argument("at", callback=_moment),
+_PARAMETERS: dict[Verb, list[Callable[..., Any]]] = {
+    Verb.RESUME_AT: [click.argument("step")],
+    Verb.RESCHEDULE: [click.argument("at", callback=_moment)],
+    Verb.SIGNAL: [
+        click.argument("name", callback=_checked(options.signal_name)),
+        click.option(
+            "--payload",
+            callback=_payload,
+            metavar="JSON",
+            help="An object; none is {} to the step.",
+        ),
+        click.option(
+            "--idempotency-key",
+            callback=_checked(options.idempotency_key),
+            metavar="KEY",
+            help="With one used before, nothing is stored.",
+        ),
+    ],
 }
 
 
@@ -200,13 +296,14 @@ _SHORT_HELP = {
     Verb.SKIP: "Leave out the step a paused run is on.",
     Verb.RUN_NOW: "Run the scheduled step at once.",
     Verb.RESCHEDULE: "Move the scheduled step to a moment.",
+    Verb.SIGNAL: "Send a signal to a run.",
     Verb.RERUN: "Start an ended run anew.",
 }
 
 
 def _add_command(verb: Verb) -> None:
-    command = _act(verb)
-    options = [
+    command = _signal if verb is Verb.SIGNAL else _act(verb)
+    parameters = [
         _json_option,
         click.option("--reason", metavar="TEXT", help="Why; it goes on the audit trail."),
         click.option(
@@ -220,11 +317,11 @@ def _add_command(verb: Verb) -> None:
             if verb in NEEDS_CLASS
             else None
         ),
-        *([_ARGUMENTS[verb]] if verb in _ARGUMENTS else []),
+        *reversed(_PARAMETERS.get(verb, [])),
         _run_argument,
     ]
-    for option in options:
-        command = option(command)
+    for parameter in parameters:
+        command = parameter(command)
     help_text = getattr(Run, verb).__doc__.partition("\n")[0]
     workflows.command(typed(verb), help=help_text, short_help=_SHORT_HELP[verb])(command)
 

@@ -2,7 +2,7 @@
 
     class body ──► ClassBody ──► StepDeclaration ──► Step ─┐
     (workflow)     (declare)     (step)                    ├──► Definition ──► registry
-    @cancel_if, skip_if (guard) ───────────────────────────┤    (definition)
+    @cancel_if (guard), skip_if, wait_for (signal) ────────┤    (definition)
     on_exception        (policy) ──────────────────────────┘
 
 A run sees the other side: an instance of the class per attempt reads its `AttemptScope`

@@ -23,6 +23,8 @@ from pgbus.engine.subjects import register_subject
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from pgbus.engine.definition.signal import TypedSignal
+    from pgbus.engine.definition.step import Step
     from pgbus.engine.definition.workflow import Workflow
 
 
@@ -100,13 +102,15 @@ def _define(cls: WorkflowMeta) -> Definition:
         options |= vars(base).get("_own_options", {})
     options = checked_class_options(cls, options)
     declared = _ordered_steps(cls)
+    steps = tuple(resolve(one, name, cls, options) for name, one in declared.items())
     return Definition(
         name=f"{cls.__module__}.{cls.__qualname__}",
         workflow_class=cast("type[Workflow[Any]]", cls),
         subject_class=_subject_class(cls),
-        steps=tuple(resolve(one, name, cls, options) for name, one in declared.items()),
+        steps=steps,
         cancel_guards=cancel_guards(cls),
         policies=class_policies(cls, list(_policies_of_steps(cls))),
+        signal_types=_signal_types(cls, steps),
     )
 
 
@@ -174,6 +178,19 @@ def _policies_of_steps(cls: type) -> Iterator[object]:
         for declaration in _own_steps(base).values():
             policies = declaration.options.get("policies", ())
             yield from policies if isinstance(policies, (list, tuple)) else ()
+
+
+def _signal_types(cls: type, steps: tuple[Step, ...]) -> dict[str, TypedSignal[Any]]:
+    """Return the types by signal name; a payload that is checked at delivery has one."""
+    types: dict[str, TypedSignal[Any]] = {}
+    for step in steps:
+        typed = step.wait_for and step.wait_for.typed
+        if typed and types.setdefault(typed.name, typed) != typed:
+            raise DefinitionError(
+                f"{cls.__qualname__}, step {step.name!r}: wait_for: {typed}, and a step above waits "
+                f"for {types[typed.name]}; give the signal one payload class, or two names"
+            )
+    return types
 
 
 def _is_declaration(value: object) -> bool:

@@ -13,7 +13,10 @@ from pgbus.engine.errors import DefinitionError, StepNotDefined
 from pgbus.engine.subjects import SubjectReference
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pgbus.engine.definition.guard import Guard
+    from pgbus.engine.definition.signal import TypedSignal
     from pgbus.engine.definition.step import Step
     from pgbus.engine.definition.workflow import Workflow
 
@@ -24,7 +27,7 @@ class Definition:
 
     `subject_class` is `Order` of `Workflow[Order]`, `None` for an untyped class.
     `steps` are in order, gravestones among them; `cancel_guards` and `policies` (those of the
-    class) have the bases' first.
+    class) have the bases' first. `signal_types` are those its steps wait for, by name.
     """
 
     name: str
@@ -33,6 +36,7 @@ class Definition:
     steps: tuple[Step, ...]
     cancel_guards: tuple[Guard, ...]
     policies: tuple[Policy, ...]
+    signal_types: Mapping[str, TypedSignal[Any]]
 
     def step(self, name: str) -> Step:
         """Return the step of this name, a gravestone too; `StepNotDefined` when there is none."""
@@ -47,8 +51,9 @@ class Definition:
         return self.steps[following] if following < len(self.steps) else None
 
     def guarded(self, step: Step) -> bool:
-        """Tell whether something must be asked or skipped before this step's body runs."""
-        return bool(self.cancel_guards) or step.skip_if is not None or step.removed
+        """Tell whether something must be asked, awaited or skipped before this step's body runs."""
+        asked = bool(self.cancel_guards) or step.skip_if is not None
+        return asked or step.wait_for is not None or step.removed
 
     def policy_for(self, step: Step, error: BaseException) -> Policy | None:
         """Return the policy that decides about this error in this step, `None` for none.

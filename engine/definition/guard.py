@@ -7,7 +7,7 @@ from types import FunctionType
 from typing import Any, TypeVar
 
 from pgbus.engine.definition.methods import call_by_name, check_callable, find_method
-from pgbus.engine.definition.options import OptionError, declared_in
+from pgbus.engine.definition.options import declared_in
 from pgbus.engine.errors import DefinitionError
 
 Guard = Callable[[Any], object]
@@ -46,14 +46,3 @@ def cancel_guards(owner: type) -> tuple[Guard, ...]:
         with declared_in(f"{owner.__qualname__}, cancel_if {name!r}"):
             check_callable(find_method(owner, name), "self", may_be_async=False)
     return tuple(call_by_name(name) for name in names)
-
-
-def skip_condition(owner: type, value: object) -> Guard:
-    """Return the `skip_if` of a step, given as a callable of the instance or a method's name."""
-    if isinstance(value, str):
-        check_callable(find_method(owner, value), "self", may_be_async=False)
-        return call_by_name(value)
-    if not callable(value):
-        raise OptionError(f"{value!r} is neither a callable nor the name of a method")
-    check_callable(value, "self", may_be_async=False)
-    return value

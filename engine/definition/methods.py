@@ -29,6 +29,17 @@ def find_method(owner: type, name: str) -> Callable[..., Any]:
     return method
 
 
+def asked_of_instance(owner: type, value: object) -> Callable[[Any], Any]:
+    """Return the function behind an option given as a callable of the instance or by name."""
+    if isinstance(value, str):
+        check_callable(find_method(owner, value), "self", may_be_async=False)
+        return call_by_name(value)
+    if not callable(value):
+        raise OptionError(f"{value!r} is neither a callable nor the name of a method")
+    check_callable(value, "self", may_be_async=False)
+    return value
+
+
 def check_callable(function: Callable[..., Any], *parameters: str, may_be_async: bool) -> None:
     """Refuse a function that cannot be called with these, or whose call would run nothing."""
     name = getattr(function, "__qualname__", repr(function))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pgbus.engine.codec import storable
 from pgbus.engine.errors import DefinitionError
 from pgbus.engine.queues import check_priority, check_queue_name
 
@@ -22,6 +23,9 @@ ZERO = timedelta(0)
 
 #: A moment this far ahead is still one that PostgreSQL and `datetime` can hold.
 _LONGEST = timedelta(days=36_525)
+
+#: Characters of a name or key that comes from outside.
+_MOST_CHARACTERS = 255
 
 
 class OptionError(ValueError):
@@ -76,9 +80,14 @@ def positive_duration(value: object) -> timedelta:
 
 
 def aware_moment(value: object) -> datetime:
-    """Return a `datetime` that has a time zone."""
+    """Return a `datetime` that has a time zone, and is one in every other."""
     if not isinstance(value, datetime) or value.utcoffset() is None:
         raise OptionError(f"{value!r} is no moment; give a datetime with a time zone")
+    if value.year in {MINYEAR, MAXYEAR}:
+        raise OptionError(
+            f"{value!r} cannot be read in every time zone; give a moment in the years "
+            f"{MINYEAR + 1} to {MAXYEAR - 1}"
+        )
     return value
 
 
@@ -87,6 +96,34 @@ def flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise OptionError(f"{value!r} is no bool; give True or False")
     return value
+
+
+def signal_name(value: object) -> str:
+    """Return the name of a signal."""
+    if not isinstance(value, str) or not value.strip() or len(value) > _MOST_CHARACTERS:
+        raise OptionError(
+            f"{value!r:.200} is no signal's name; give a str of 1 to {_MOST_CHARACTERS} characters "
+            "that is not blank"
+        )
+    if storable(value) != value:
+        raise OptionError(f"{value!r} cannot be a signal's name; leave out NUL and lone surrogates")
+    return storable(value)
+
+
+def idempotency_key(value: object) -> str | None:
+    """Return a key of a start or a signal, `None` for a blank one."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or storable(value) != value:
+        raise OptionError(
+            f"idempotency_key is {value!r}; give a str without NUL and lone surrogates"
+        )
+    if len(value) > _MOST_CHARACTERS and value.strip():
+        raise OptionError(
+            f"idempotency_key has {len(value)} characters, at most {_MOST_CHARACTERS} fit; "
+            "give a digest of it"
+        )
+    return value if value.strip() else None
 
 
 def queue(value: str) -> str:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pgbus.engine.definition.signal import Signal
+
 
 class Phase(StrEnum):
     """Whose code runs: a guard's under the run's lock, the step's body or a policy's method."""
@@ -19,11 +21,25 @@ class Phase(StrEnum):
     POLICY = "policy"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateReaders:
+    """What a step that waits for a signal may ask of its gate; guards run before it.
+
+    The callables look it up on demand.
+    """
+
+    signal_ready: Callable[[], bool]
+    woken: Callable[[], bool]
+    received_signal: Callable[[], Signal | None]
+    timed_out: bool
+
+
 @dataclass(slots=True, kw_only=True)
 class AttemptScope:
     """One attempt, as the readers and verbs of its workflow's instance see it.
 
-    The callables load on demand; `outputs` gives completed outputs by step.
+    The callables load on demand; `outputs` gives completed outputs by step. A step without
+    `wait_for` has no `gate`.
     """
 
     phase: Phase
@@ -37,6 +53,7 @@ class AttemptScope:
     outputs: Callable[[], Mapping[str, Mapping[str, Any]]]
     is_lost: Callable[[], bool]
     max_payload_size: int
+    gate: GateReaders | None = None
     output: dict[str, Any] = field(default_factory=dict)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from typing_extensions import TypeVar
 
 from pgbus.engine.active import current_bus
-from pgbus.engine.codec import storable
+from pgbus.engine.definition.options import idempotency_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 #: The class of a workflow's subjects.
 S = TypeVar("S", default=Any)
-
-_LONGEST_KEY = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +41,7 @@ class StartOptions(Generic[S]):
 
     def __post_init__(self) -> None:
         """Refuse a key that cannot be stored."""
-        key = self.idempotency_key
-        if key is None:
-            return
-        if not isinstance(key, str) or storable(key) != key:
-            raise ValueError(
-                f"idempotency_key is {key!r}; give a str without NUL and lone surrogates"
-            )
-        if not key.strip():
-            object.__setattr__(self, "idempotency_key", None)
-        elif len(key) > _LONGEST_KEY:
-            raise ValueError(
-                f"idempotency_key has {len(key)} characters, at most {_LONGEST_KEY} fit; "
-                "give a digest of it"
-            )
+        object.__setattr__(self, "idempotency_key", idempotency_key(self.idempotency_key))
 
     def start(self, subject: S | None = None, /, **arguments: Any) -> Run:
         """Start a run about `subject`; keywords are its arguments.

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import FunctionType
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
-from pgbus.engine.definition.guard import Guard, skip_condition
-from pgbus.engine.definition.methods import call_by_name, check_callable, find_method
+from pgbus.engine.definition.methods import (
+    asked_of_instance,
+    call_by_name,
+    check_callable,
+    find_method,
+)
 from pgbus.engine.definition.options import (
     ZERO,
     Duration,
@@ -26,8 +30,13 @@ from pgbus.engine.definition.options import (
     queue,
 )
 from pgbus.engine.definition.policy import Handler, Policy, step_policies
+from pgbus.engine.definition.signal import Expectation, Matcher, expectation
 from pgbus.engine.queues import DEFAULT_PRIORITY
-from pgbus.engine.states import StallAction
+from pgbus.engine.states import OnBatchFailure, OnTimeout, StallAction
+
+if TYPE_CHECKING:
+    from pgbus.engine.definition.guard import Guard
+    from pgbus.engine.definition.members import FanOut
 
 
 class JobOptions(TypedDict, total=False):
@@ -54,20 +63,40 @@ class Placement(TypedDict, total=False):
     after_step: str
 
 
-class StepOptions(Placement, total=False):
-    """Options of `step`."""
+#: Gives the deadline of one wait: a duration from its begin, an aware moment, or `None` for none.
+AskedDeadline = Callable[[Any], Duration | datetime | None]
+
+
+class CommonOptions(Placement, total=False):
+    """Options of `step` and `fan_out` alike."""
 
     wait: Duration
     skip_if: Guard | str
     timeout: Duration
     on_stall: Literal["pause", "reattempt", "cancel"] | StallAction
-    transactional: bool
     job_options: JobOptions
     policies: Sequence[Policy | Handler]
 
 
+class StepOptions(CommonOptions, total=False):
+    """Options of `step`."""
+
+    transactional: bool
+    wait_for: str | Matcher
+    wait_timeout: Duration | AskedDeadline | str
+    on_timeout: Literal["pause", "cancel", "skip", "run", "notify"] | OnTimeout
+
+
+class FanOutOptions(CommonOptions, total=False):
+    """Options of `fan_out`."""
+
+    on_batch_failure: Literal["pause", "cancel", "skip"] | OnBatchFailure
+
+
 Body = Callable[[Any], object]
+FanOutBody = Callable[[Any, "FanOut"], object]
 F = TypeVar("F", bound=Body)
+B = TypeVar("B", bound=FanOutBody)
 
 #: The options that say where a step stands.
 PLACEMENT = tuple(Placement.__annotations__)
@@ -78,28 +107,37 @@ _CLASS_CHECKS: dict[str, Callable[[Any], Any]] = {
     "wait": duration,
 }
 _JOB_CHECKS = _CLASS_CHECKS | {"wait_until": aware_moment}
-_STEP_CHECKS: dict[str, Callable[[Any], Any]] = {
+_COMMON_CHECKS: dict[str, Callable[[Any], Any]] = {
     "wait": duration,
     "timeout": positive_duration,
     "on_stall": partial(choice, kind=StallAction),
-    "transactional": flag,
     "job_options": partial(checked, checks=_JOB_CHECKS),
     # Their targets were checked when the steps were put in order.
     "before_step": str,
     "after_step": str,
 }
+_STEP_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "transactional": flag,
+    "wait_for": expectation,
+    "on_timeout": partial(choice, kind=OnTimeout),
+}
+_FAN_OUT_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "on_batch_failure": partial(choice, kind=OnBatchFailure),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step of a definition; `body` takes the instance and is `None` for a gravestone.
+    """One step of a definition; `body` takes the instance, and a `fan_out`'s its `FanOut`, too.
 
-    It is due `wait` after the step before it ended, and never before `message_wait` after that
-    and `message_wait_until`. `queue` is `None` for the setting `workflow_queue`.
+    A gravestone's `body` is `None`. The step is due `wait` after the step before it ended, and
+    never before `message_wait` after that and `message_wait_until`. `queue` is `None` for the
+    setting `workflow_queue`.
     """
 
     name: str
-    body: Callable[[Any], Any] | None
+    body: Callable[..., Any] | None
+    fan_out: bool = False
     transactional: bool = False
     wait: timedelta = ZERO
     queue: str | None = None
@@ -110,6 +148,10 @@ class Step:
     timeout: timedelta | None = None
     on_stall: StallAction | None = None
     policies: tuple[Policy, ...] = ()
+    wait_for: Expectation | None = None
+    wait_timeout: timedelta | Callable[[Any], Any] | None = None
+    on_timeout: OnTimeout = OnTimeout.PAUSE
+    on_batch_failure: OnBatchFailure = OnBatchFailure.PAUSE
 
     @property
     def removed(self) -> bool:
@@ -128,9 +170,24 @@ class Step:
             "transactional": self.transactional,
             "wait": max(self.wait, self.message_wait).total_seconds(),
             "wait_until": until and until.astimezone(UTC).isoformat(),
-            "skip_if": getattr(self.skip_if, "__name__", self.skip_if is not None),
+            "skip_if": _told(self.skip_if),
+            "wait_for": self.wait_for and self.wait_for.description,
+            "wait_timeout": _told(self.wait_timeout),
+            "on_timeout": self.on_timeout is not OnTimeout.PAUSE and self.on_timeout,
+            "fan_out": self.fan_out,
+            "on_batch_failure": (
+                self.on_batch_failure is not OnBatchFailure.PAUSE and self.on_batch_failure
+            ),
         }
         return {"name": self.name} | {option: value for option, value in told.items() if value}
+
+
+def _told(value: Callable[[Any], object] | timedelta | None) -> float | str | bool:
+    """Return seconds or a callable's name; `True` for one without a name, `False` for `None`."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    name: str | bool = getattr(value, "__name__", value is not None)
+    return name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,12 +198,13 @@ class StepDeclaration:
     options: Mapping[str, Any] = field(default_factory=dict)
     removed: bool = False
     anonymous: bool = False
+    fan_out: bool = False
 
     def __call__(self, body: object) -> StepDeclaration:
         """Return the declaration with its body: `@step(...)` at work."""
-        return StepDeclaration(body, self.options)
+        return replace(self, body=body)
 
-    def method(self) -> Callable[[Any], Any]:
+    def method(self) -> Callable[..., Any]:
         """Return the method that the class gets under the step's name."""
         body = self.body
         if isinstance(body, FunctionType):
@@ -155,15 +213,20 @@ class StepDeclaration:
             return call_by_name(body)
         if body is None or isinstance(body, StepDeclaration) or not callable(body):
             raise OptionError(
-                f"{body!r} is no body; decorate a method with @step(...), "
-                "or give step() a function or the name of a method"
+                f"{body!r} is no body; decorate a method with @{self.decorator}(...), "
+                f"or give {self.decorator}() a function or the name of a method"
             )
         function = body
 
-        def call(workflow: Any) -> Any:
-            return function(workflow)
+        def call(*arguments: Any) -> Any:
+            return function(*arguments)
 
         return call
+
+    @property
+    def decorator(self) -> str:
+        """What declares it."""
+        return "fan_out" if self.fan_out else "step"
 
 
 @overload
@@ -186,8 +249,31 @@ def step(body: object = None, /, **options: Any) -> Any:
     - `policies`: exception policies of this step, before those of the class.
     - `job_options`: `queue`, `priority`, `wait`, `wait_until` of its message.
     - `before_step`, `after_step`: where it stands, instead of last.
+    - `wait_for`: the signal without which it does not run: a name, a `SignalMatcher`, a
+      `signal_type`, or any object with `matches(signal)`.
+    - `wait_timeout`: how long it waits; or a callable of the instance or a method's name, asked
+      when the wait begins for that, an aware `datetime`, or `None` for no deadline.
+    - `on_timeout`: what the deadline does: `pause` (the default), `cancel` or `skip`, `run` the
+      body without a signal, or `notify` and go on waiting.
     """
     return StepDeclaration(body, options)
+
+
+@overload
+def fan_out(body: B, /, **options: Unpack[FanOutOptions]) -> B: ...
+@overload
+def fan_out(body: str, /, **options: Unpack[FanOutOptions]) -> Callable[[Any, FanOut], Any]: ...
+@overload
+def fan_out(**options: Unpack[FanOutOptions]) -> Callable[[B], B]: ...
+def fan_out(body: object = None, /, **options: Any) -> Any:
+    """Declare a step that adds jobs to a batch and completes when all of them have ended.
+
+    Its body takes the builder, too: `def notify_vendors(self, batch: FanOut)`. It takes the forms
+    and options of `step`, except those of waiting for a signal and `transactional`.
+
+    - `on_batch_failure`: what follows when a job failed: `pause` (the default), `cancel`, `skip`.
+    """
+    return StepDeclaration(body, options, fan_out=True)
 
 
 def removed_step(**placement: Unpack[Placement]) -> Any:
@@ -208,6 +294,7 @@ def resolve(
     with declared_in(f"{owner.__qualname__}, step {name!r}"):
         options = checked(declaration.options, _checks(declaration, owner))
         if not declaration.removed:
+            _check_combination(options)
             _check_body(declaration, name, owner)
     message = {**class_options, **options.pop("job_options", {})}
     for placing in PLACEMENT:
@@ -215,6 +302,7 @@ def resolve(
     return Step(
         name=name,
         body=None if declaration.removed else call_by_name(name),
+        fan_out=declaration.fan_out,
         queue=message.get("queue"),
         priority=message.get("priority", DEFAULT_PRIORITY),
         message_wait=message.get("wait", ZERO),
@@ -225,15 +313,35 @@ def resolve(
 
 def _checks(declaration: StepDeclaration, owner: type) -> Mapping[str, Callable[[Any], Any]]:
     if declaration.removed:
-        return {option: _STEP_CHECKS[option] for option in PLACEMENT}
-    return {
-        **_STEP_CHECKS,
-        "skip_if": partial(skip_condition, owner),
+        return {option: _COMMON_CHECKS[option] for option in PLACEMENT}
+    common: dict[str, Callable[[Any], Any]] = {
+        **_COMMON_CHECKS,
+        "skip_if": partial(asked_of_instance, owner),
         "policies": partial(step_policies, owner),
     }
+    if declaration.fan_out:
+        return common | _FAN_OUT_CHECKS
+    return common | _STEP_CHECKS | {"wait_timeout": partial(_wait_timeout, owner)}
+
+
+def _wait_timeout(owner: type, value: object) -> timedelta | Callable[[Any], Any]:
+    if isinstance(value, str) or callable(value):
+        return asked_of_instance(owner, value)
+    return positive_duration(value)
+
+
+def _check_combination(options: Mapping[str, Any]) -> None:
+    if "wait_timeout" in options and "wait_for" not in options:
+        raise OptionError(
+            "wait_timeout: it bounds the wait for a signal, and there is no wait_for; add one, "
+            "or bound the attempt with timeout"
+        )
+    if "on_timeout" in options and "wait_timeout" not in options:
+        raise OptionError("on_timeout: without a wait_timeout no wait times out; add one")
 
 
 def _check_body(declaration: StepDeclaration, name: str, owner: type) -> None:
     called = declaration.body if isinstance(declaration.body, str) else name
+    parameters = ("self", "batch") if declaration.fan_out else ("self",)
     for method in {called, name}:
-        check_callable(find_method(owner, method), "self", may_be_async=True)
+        check_callable(find_method(owner, method), *parameters, may_be_async=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn
 
 from pgbus.engine.active import current_bus
 from pgbus.engine.codec import encode
@@ -17,7 +17,7 @@ from pgbus.engine.definition.verbs import (
     ReattemptStep,
     SkipStep,
 )
-from pgbus.engine.errors import AttemptLost, NotInStep, SubjectGone
+from pgbus.engine.errors import AttemptLost, NoSignal, NotInStep, SubjectGone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from pgbus.engine.definition.policy import Policy
+    from pgbus.engine.definition.signal import Signal
     from pgbus.engine.definition.start import HostSession
     from pgbus.engine.errors import AlreadyRunning
     from pgbus.engine.runner.run import Run
@@ -89,6 +90,42 @@ class Workflow(Generic[S], metaclass=WorkflowMeta):
         return current_bus().find_run(cls, workflow_id)
 
     @classmethod
+    def signal(
+        cls,
+        subject: S,
+        name: str,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        actor: str = "app",
+        reason: str | None = None,
+        session: HostSession | None = None,
+        missing: Literal["raise", "ignore"] = "raise",
+    ) -> Signal | None:
+        """Send a signal to the ongoing run of this very class about `subject`.
+
+        When there is none raise `NotOngoing`, or return `None` with `missing="ignore"`. A key
+        used before gives the stored signal, with `duplicate_delivery` true.
+        """
+        if subject is None:
+            raise ValueError(
+                "signal(None, ...) is about nothing; give the record, or use Run.signal"
+            )
+        if missing not in ("raise", "ignore"):
+            raise ValueError(f"missing={missing!r} is unknown; choose 'raise' or 'ignore'")
+        return current_bus().signal_subject(
+            cls,
+            subject,
+            name,
+            payload=payload,
+            idempotency_key=idempotency_key,
+            actor=actor,
+            reason=reason,
+            session=session,
+            missing=missing,
+        )
+
+    @classmethod
     def removed_steps_in_flight(cls) -> dict[str, int]:
         """Return how many ongoing runs are on each gravestone; at 0 its line can go."""
         return current_bus().removed_steps_in_flight(cls._definition)
@@ -134,6 +171,41 @@ class Workflow(Generic[S], metaclass=WorkflowMeta):
     def attempt(self) -> int:
         """The number of this try of the step, from 1; it goes on rising after a re-run."""
         return self._in_step("attempt").attempt
+
+    @property
+    def received_signal(self) -> Signal | None:
+        """The signal that the step runs with; `None` before its gate, as in a guard."""
+        gate = self._in_step("received_signal").gate
+        return gate.received_signal() if gate else None
+
+    def require_signal(self) -> Signal:
+        """Return the signal that the step runs with; `NoSignal`, for the policies, without one."""
+        signal = self.received_signal
+        if signal is None:
+            raise NoSignal(
+                f"step {self.step_name!r} of {type(self).__qualname__} {self.workflow_id} runs "
+                "without a signal: it has no wait_for, its wait timed out, or a guard asks; "
+                "look at self.received_signal where there may be none"
+            )
+        return signal
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the deadline of the wait let the body run (`on_timeout="run"`)."""
+        gate = self._in_step("timed_out").gate
+        return gate is not None and gate.timed_out
+
+    @property
+    def signal_ready(self) -> bool:
+        """Whether this attempt will run, or runs, with a signal; a guard looks ahead with it."""
+        gate = self._in_step("signal_ready").gate
+        return gate is not None and gate.signal_ready()
+
+    @property
+    def woken(self) -> bool:
+        """Whether this attempt came to its gate with a signal, taken by a wake or an earlier try."""
+        gate = self._in_step("woken").gate
+        return gate is not None and gate.woken()
 
     @property
     def step_idempotency_key(self) -> str:

@@ -3,6 +3,10 @@
 runs        a page of the list, one run with all that happened to it
 attempts    the tries of its steps, with where their time went
 events      its audit trail
+counts      how many runs are ongoing, and how many stuck
+liveness    which ongoing runs nothing will move on
+deployment  how the loaded classes fit the ongoing runs
+counts      how many are in which state, and stuck why, by class
 
 Answers are frozen and free of presentation; each takes a connection and writes nothing.
 """

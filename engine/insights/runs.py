@@ -38,7 +38,12 @@ class RunFilter:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """A run and its newest attempt, without documents; `due` says its step could run now."""
+    """A run and its newest attempt, without documents; `due` says its step could run now.
+
+    `waiting_for` describes the signal that the attempt waits or waited for; `batch_id` names the batch.
+    While the wait lasts: `waiting_since`, the deadline `timeout_at` (None: none, or its run is paused),
+    the missed one `late_since`, and how many of the batch's jobs are open (None: it has no such row).
+    """
 
     workflow_id: str
     workflow_class: str
@@ -54,6 +59,14 @@ class RunSummary:
     created_at: datetime
     updated_at: datetime
     ended_at: datetime | None
+    waiting_for: str | None
+    waiting_since: datetime | None
+    timeout_at: datetime | None
+    late_since: datetime | None
+    timed_out: bool
+    batch_id: str | None
+    open_jobs: int | None
+    total_jobs: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +98,20 @@ class RunDetail:
 _SUMMARY = """
 w.workflow_id::text, w.workflow_class, w.status, w.subject_type, w.subject_id, w.current_step,
 s.attempt, s.status, s.scheduled_at, s.status = 'scheduled' AND s.scheduled_at <= clock_timestamp(),
-s.error_class, w.created_at, w.updated_at, w.ended_at
+s.error_class, w.created_at, w.updated_at, w.ended_at,
+s.waiting_for, s.waiting_since, s.timeout_at, s.late_since, s.timed_out, s.batch_id::text,
+b.open_jobs, b.total_jobs
 """
 
+#: A finished batch has no counters left.
 _RUNS = f"""
 SELECT {_SUMMARY}
   FROM {{schema}}.workflows w JOIN {{schema}}.workflow_steps s ON s.step_id = w.step_id
+  LEFT JOIN LATERAL (SELECT a.total_jobs,
+                            coalesce((SELECT sum(c.open)::integer FROM {{schema}}.batch_counters c
+                                       WHERE c.batch_id = a.batch_id), 0) AS open_jobs
+                       FROM {{schema}}.batches a
+                      WHERE a.batch_id = s.batch_id AND s.waiting_since IS NOT NULL) b ON true
 """
 
 _ONE = f"{_RUNS} WHERE w.workflow_id = CAST(:workflow_id AS uuid)"

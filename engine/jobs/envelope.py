@@ -2,6 +2,7 @@
 
     {"job": "shop.mail.notify_vendor", "arguments": {"args": [7], "kwargs": {"copy": true}}}
 
+A batch's fifth member has `"batch": ["01890a5d-...", 5]` besides, which only the database reads.
 A message may come from anywhere, so reading one trusts nothing; `PayloadError` says what it is.
 """
 

@@ -22,7 +22,7 @@ from pgbus.engine.errors import (
     UnknownJob,
     UnknownSubject,
 )
-from pgbus.engine.jobs import envelope, registry
+from pgbus.engine.jobs import batch, envelope, registry
 from pgbus.engine.jobs.delivery import JobDelivery, running_delivery
 from pgbus.engine.observe import emission
 from pgbus.engine.queues import dead_letter_name, parse_physical_name
@@ -89,8 +89,7 @@ def execute(services: Services, delivery: Delivery) -> None:
     settled = services.database.persistently(
         lambda connection: _settle(services, connection, delivery, outcome)
     )
-    if settled is not None:
-        emission.emit(settled)
+    emission.emit(*settled)
 
 
 def _warn(delivery: Delivery, outcome: Failed | Dead) -> None:
@@ -179,24 +178,29 @@ def _settle(
     connection: Connection,
     delivery: Delivery,
     outcome: Completed | Failed | Dead,
-) -> emission.Payload | None:
-    """Settle the message, and return what is to be told, None when it is another's by now."""
+) -> list[emission.Payload]:
+    """Settle the message, and return what is to be told: nothing when it is another's by now."""
     queue, message_id, read_count = delivery.queue, delivery.message_id, delivery.read_count
     match outcome:
         case Completed(job, seconds):
-            jobs.complete(connection, delivery)
-            return emission.JobCompleted(job, queue, message_id, seconds)
+            finished = jobs.complete(connection, delivery)
+            completed = emission.JobCompleted(job, queue, message_id, seconds)
+            return [completed, *batch.told(connection, finished)]
         case Failed(job, error, wait):
             recorded = services.recorded(error)
             if jobs.retry(connection, delivery, job, recorded, wait=wait):
-                return emission.JobFailed(job, queue, message_id, read_count, recorded.error_class)
+                return [
+                    emission.JobFailed(job, queue, message_id, read_count, recorded.error_class)
+                ]
         case Dead(maybe_job, error):
             recorded = services.recorded(error)
-            if jobs.dead_letter(connection, delivery, recorded, _dead_letters(services, queue)):
-                return emission.JobDeadLettered(
+            dead = jobs.dead_letter(connection, delivery, recorded, _dead_letters(services, queue))
+            if dead.moved:
+                dead_lettered = emission.JobDeadLettered(
                     maybe_job, queue, message_id, read_count, recorded.error_class
                 )
-    return None
+                return [dead_lettered, *batch.told(connection, dead.finished_batch)]
+    return []
 
 
 def _dead_letters(services: Services, queue: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import (
     TYPE_CHECKING,
@@ -19,6 +19,7 @@ from typing import (
 )
 
 from pgbus.engine.active import current_bus
+from pgbus.engine.definition.members import JobCall, collector
 from pgbus.engine.definition.options import (
     ZERO,
     OptionError,
@@ -30,7 +31,7 @@ from pgbus.engine.definition.options import (
     queue,
 )
 from pgbus.engine.errors import DefinitionError
-from pgbus.engine.jobs import registry
+from pgbus.engine.jobs import envelope, registry
 from pgbus.engine.queues import DEFAULT_PRIORITY
 
 if TYPE_CHECKING:
@@ -103,9 +104,16 @@ class Job(Generic[P, R]):
         """Call the function here and now."""
         return self._function(*args, **kwargs)
 
-    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> int:
-        """Send the call to a worker, in a transaction of its own; return the message's id."""
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> int | None:
+        """Send the call to a worker, in a transaction of its own; return the message's id.
+
+        None inside a batch's `collecting()`, which it joins.
+        """
         return self.options().enqueue(*args, **kwargs)
+
+    def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> JobCall:
+        """Return the call as a batch keeps it; see `EnqueueOptions.call`."""
+        return self.options().call(args, kwargs)
 
     def options(
         self, *, session: HostSession | None = None, **options: Unpack[JobOptions]
@@ -146,14 +154,35 @@ class EnqueueOptions(Generic[P]):
     wait: timedelta
     wait_until: datetime | None
 
-    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> int:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> int | None:
         """Send the call to a worker; return the message's id in its queue.
 
-        Raise `TypeError` for arguments that do not fit the function, `PayloadError` for one
-        that cannot be stored.
+        None inside a batch's `collecting()`, which it joins. Raise `TypeError` for arguments that
+        do not fit the function, `PayloadError` for one that cannot be stored.
         """
+        if (members := collector()) is not None:
+            members.add(replace(self, session=None), *args, **kwargs)
+            return None
         self.job.check_call(args, kwargs)
         return current_bus().enqueue_job(self, args, kwargs)
+
+    def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> JobCall:
+        """Return the call, checked and encoded, to be sent with a batch."""
+        if self.session is not None:
+            raise ValueError(
+                f"{self.job.name}: what belongs to a batch is sent in the batch's transaction; leave "
+                "session= out of its options"
+            )
+        self.job.check_call(args, kwargs)
+        limit = current_bus().settings.workflow_max_payload_size
+        return JobCall(
+            job=self.job.name,
+            queue=self.queue,
+            priority=self.priority,
+            wait=self.wait,
+            wait_until=self.wait_until,
+            body=envelope.encode(self.job.name, args, kwargs, limit=limit),
+        )
 
 
 @overload

@@ -18,9 +18,10 @@ from sqlalchemy.orm import Session, SessionTransaction
 from pgbus.engine.storage.database import session_behind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pgbus.engine.states import Detection
+    from pgbus.engine.insights.counts import StuckReason
+    from pgbus.engine.states import Detection, OnTimeout, RunStatus
 
 _log = logging.getLogger("pgbus.observe")
 
@@ -74,6 +75,34 @@ class StallDetected:
 
 
 @dataclass(frozen=True, slots=True)
+class SignalReceived:
+    """A run was sent a signal; `duplicate` tells of a redelivery, which changed nothing."""
+
+    workflow_class: str
+    workflow_id: str
+    name: str
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WaitTimedOut:
+    """No signal came before a step's deadline; `action` is what that led to."""
+
+    workflow_class: str
+    workflow_id: str
+    step: str
+    action: OnTimeout
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowsCounted:
+    """How many runs are ongoing and stuck just now, by class; 0 for every known class with none."""
+
+    by_status: Mapping[tuple[str, RunStatus], int]
+    stuck: Mapping[tuple[str, StuckReason], int]
+
+
+@dataclass(frozen=True, slots=True)
 class JobCompleted:
     """A job ran to its end."""
 
@@ -105,15 +134,31 @@ class JobDeadLettered:
     error_class: str
 
 
+@dataclass(frozen=True, slots=True)
+class BatchFinished:
+    """All members of a batch have ended; the counts are of members."""
+
+    batch_id: str
+    description: str | None
+    total_jobs: int
+    completed_jobs: int
+    discarded_jobs: int
+    dead_lettered_jobs: int
+
+
 Payload = (
     StepEnded
     | WorkflowPaused
     | WorkflowFinished
     | WorkflowCancelled
     | StallDetected
+    | SignalReceived
+    | WaitTimedOut
+    | WorkflowsCounted
     | JobCompleted
     | JobFailed
     | JobDeadLettered
+    | BatchFinished
 )
 
 _SIGNALS = {
@@ -122,9 +167,13 @@ _SIGNALS = {
     WorkflowFinished: signal("pgbus.workflow_finished"),
     WorkflowCancelled: signal("pgbus.workflow_cancelled"),
     StallDetected: signal("pgbus.workflow.stall_detected"),
+    SignalReceived: signal("pgbus.workflow.signal"),
+    WaitTimedOut: signal("pgbus.workflow.wait_timed_out"),
+    WorkflowsCounted: signal("pgbus.workflow.gauge"),
     JobCompleted: signal("pgbus.job_completed"),
     JobFailed: signal("pgbus.job_failed"),
     JobDeadLettered: signal("pgbus.job_dead_lettered"),
+    BatchFinished: signal("pgbus.batch_finished"),
 }
 
 

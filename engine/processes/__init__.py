@@ -1,7 +1,7 @@
 """The processes that serve a bus.
 
 supervisor ──starts──► worker (n)     take, perform, keep invisible what runs
-           ──starts──► dispatcher     the timer, the reaping of the dead
+           ──starts──► dispatcher     the timer, the reaping of the dead, the sweep
 
 readiness     what each waits for before it begins
 ending        how each is told to end

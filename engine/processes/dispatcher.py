@@ -6,12 +6,14 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
+from pgbus.engine.definition import registry
 from pgbus.engine.errors import SchemaOutdated
 from pgbus.engine.processes.ending import run_until_told
 from pgbus.engine.processes.presence import Presence
 from pgbus.engine.processes.readiness import wait_until_ready
-from pgbus.engine.storage import messages, processes
+from pgbus.engine.storage import claims, messages, processes
 from pgbus.engine.storage.database import is_passing
+from pgbus.engine.sweep.tasks import Sweep
 
 if TYPE_CHECKING:
     from pgbus.engine.bus import Pgbus
@@ -27,18 +29,23 @@ _SEND_DUE_LIMIT = 1_000
 
 
 class Dispatcher:
-    """Sends the messages of steps that come due, and reaps processes that stopped beating."""
+    """Sends the messages of steps that come due, reaps processes that stopped beating, and sweeps."""
 
     def __init__(self, bus: Pgbus) -> None:
         self._bus = bus
         self._stopping = threading.Event()
         self._presence = Presence("dispatcher", bus.settings.app_revision, dict)
+        worker = claims.Worker(self._presence.name, bus.settings.app_revision)
+        self._sweep = Sweep(bus.services, worker, self._stopping.is_set)
 
     def run(self) -> None:
         """Work until `stop`; one failed task is tried again at the next tick."""
         database = self._bus.services.database
         if not self._ready():
             return
+        # The timer does not wait for a sweep.
+        sweeping = threading.Thread(target=self._sweep_until_told, name="pgbus-sweep", daemon=True)
+        sweeping.start()
         while not self._stopping.is_set():
             try:
                 database.persistently(self._tick, stop=self._stopping)
@@ -46,14 +53,26 @@ class Dispatcher:
                 if not (self._stopping.is_set() and is_passing(error)):
                     _log.exception("The dispatcher failed; it tries again.")
             self._stopping.wait(_TICK)
+        sweeping.join()
         self._presence.leave_if_possible(database)
+
+    def _sweep_until_told(self) -> None:
+        while not self._stopping.is_set():
+            self._sweep.tick()
+            self._stopping.wait(_TICK)
 
     def _ready(self) -> bool:
         """Idle until the database is migrated, and say so once; False when told to stop before."""
         said = False
+        # A repair may schedule a step on any queue.
+        queues = {
+            self._bus.services.queue_of(step)
+            for definition in registry.definitions()
+            for step in definition.steps
+        }
         while not self._stopping.is_set():
             try:
-                return wait_until_ready(self._bus, stop=self._stopping)
+                return wait_until_ready(self._bus, stop=self._stopping, queues=queues)
             except SchemaOutdated as error:
                 if not said:
                     _log.warning("%s The dispatcher idles until then.", error)

@@ -11,7 +11,16 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from pgbus.engine import active, codec, subjects
-from pgbus.engine.definition.scope import AttemptScope, Phase, StepContext, step_context
+from pgbus.engine.definition.deadline import deadline_of
+from pgbus.engine.definition.members import FanOut
+from pgbus.engine.definition.scope import (
+    AttemptScope,
+    GateReaders,
+    Phase,
+    StepContext,
+    guarded_run,
+    step_context,
+)
 from pgbus.engine.definition.verbs import (
     CancelRun,
     FinishRun,
@@ -23,6 +32,7 @@ from pgbus.engine.definition.verbs import (
 )
 from pgbus.engine.errors import CommitRefused, InvalidSetting, PayloadError
 from pgbus.engine.runner.decide import Result
+from pgbus.engine.runner.gate import Gate
 from pgbus.engine.states import Outcome
 from pgbus.engine.storage import runs
 from pgbus.engine.storage.database import session_behind
@@ -30,11 +40,15 @@ from pgbus.engine.storage.database import session_behind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pgbus.engine.definition.deadline import Deadline
     from pgbus.engine.definition.definition import Definition
+    from pgbus.engine.definition.members import JobCall
+    from pgbus.engine.definition.signal import Signal
     from pgbus.engine.definition.step import Step
     from pgbus.engine.runner.host import PhaseSession
     from pgbus.engine.runner.services import Services
     from pgbus.engine.storage.claims import Delivery
+    from pgbus.engine.storage.database import Connection
 
 _OUTCOMES: dict[type[StepVerb], Outcome] = {
     PauseRun: Outcome.PAUSED,
@@ -57,6 +71,10 @@ class Attempt:
         self.delivery = delivery
         self.definition = definition
         self.step = step
+        #: What it found at its gate; None in a step that waits for no signal.
+        self.gate: Gate | None = None
+        #: What a fan_out's body added to its batch.
+        self.calls: tuple[JobCall, ...] = ()
         self._services = services
         self._instance: Any = None
         self._body_scope: AttemptScope | None = None
@@ -88,6 +106,22 @@ class Attempt:
                 self._leave(session)
                 step_context.reset(token)
 
+    def open_gate(self, connection: Connection) -> None:
+        """Look what there is for the attempt at its gate, if its step waits for a signal."""
+        if self.step.wait_for is not None:
+            self.gate = Gate(connection, self.delivery.step_id, self.step.wait_for)
+
+    def deadline(self) -> Deadline | None:
+        """Return until when the attempt waits, its host asked; None: without end.
+
+        Raise what the host's callable raises, and `ValueError` for what is no deadline.
+        """
+        timeout = self.step.wait_timeout
+        if callable(timeout):
+            with self.phase(Phase.GUARD) as (workflow, _session):
+                timeout = timeout(workflow)
+        return deadline_of(timeout)
+
     def _leave(self, session: PhaseSession) -> None:
         if self._instance is not None:
             self._instance._scope = None  # noqa: SLF001 (the slot made for this)
@@ -110,8 +144,9 @@ class Attempt:
         """
         body = self.step.body
         assert body is not None  # noqa: S101 (a removed step never gets here)
+        batch = FanOut()
         try:
-            returned = body(workflow)
+            returned = body(workflow, batch) if self.step.fan_out else body(workflow)
             if inspect.iscoroutine(returned):
                 returned = self._services.event_loop.run(returned)
             if isinstance(returned, Mapping):
@@ -121,6 +156,9 @@ class Attempt:
             if verb is None:
                 raise
             return _result_of(verb, self._output())
+        finally:
+            batch.close()
+        self.calls = tuple(batch.calls)
         return Result(Outcome.COMPLETED, self._output())
 
     def storable_output(self) -> str | None:
@@ -171,6 +209,25 @@ class Attempt:
             outputs=outputs,
             is_lost=is_lost,
             max_payload_size=services.settings.workflow_max_payload_size,
+            gate=self._gate_readers(load),
+        )
+
+    def _gate_readers(
+        self, load: Callable[[subjects.SubjectReference], object]
+    ) -> GateReaders | None:
+        gate = self.gate
+        if gate is None:
+            return None
+
+        def received_signal() -> Signal | None:
+            # Not before the body; nor for a policy that is asked about what a guard raised.
+            return None if self._body_scope is None else gate.received(load)
+
+        return GateReaders(
+            signal_ready=lambda: gate.row is not None,
+            woken=lambda: gate.woken,
+            received_signal=received_signal,
+            timed_out=gate.timed_out,
         )
 
 
@@ -180,6 +237,16 @@ def _name(guard: Callable[[Any], object]) -> str:
 
 def _result_of(verb: StepVerb, output: str | None) -> Result:
     return Result(_OUTCOMES[type(verb)], output, verb.reason, verb.wait.total_seconds())
+
+
+@contextmanager
+def verbs_refused(workflow_id: str) -> Iterator[None]:
+    """Let the host's code in the block ask no verb of this run: it is locked, and would wait for itself."""
+    token = guarded_run.set(workflow_id)
+    try:
+        yield
+    finally:
+        guarded_run.reset(token)
 
 
 @contextmanager

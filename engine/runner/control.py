@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from pgbus.engine.decision import EventEntry, Held, NextAttempt
 from pgbus.engine.definition import registry
+from pgbus.engine.definition.options import OptionError, aware_moment
 from pgbus.engine.definition.scope import guarded_run
-from pgbus.engine.errors import InvalidTransition, NotPaused, StepNotDefined
+from pgbus.engine.errors import InvalidTransition, NotOngoing, NotPaused, StepNotDefined
 from pgbus.engine.observe import emission
 from pgbus.engine.runner.decide import next_live_step, scheduled
 from pgbus.engine.states import (
@@ -30,7 +31,16 @@ from pgbus.engine.states import (
     Verb,
     allows,
 )
-from pgbus.engine.storage import reattempts, runs, trail, transitions
+from pgbus.engine.storage import (
+    batches,
+    reattempts,
+    runs,
+    signals,
+    trail,
+    transitions,
+    waits,
+)
+from pgbus.engine.storage.batches import BatchPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,6 +120,7 @@ def pause(services: Services, workflow_id: str, request: Request) -> RunRow:
     with locked(services, workflow_id, Verb.PAUSE, request) as it:
         it.move(RunStatus.PAUSED)
         transitions.withdraw(it.connection, it.attempt)
+        waits.stop_clock(it.connection, it.attempt)
         it.record(Event.PAUSED, it.run.status, RunStatus.PAUSED, reason=request.reason)
         return _after(it)
 
@@ -117,9 +128,16 @@ def pause(services: Services, workflow_id: str, request: Request) -> RunRow:
 def cancel(services: Services, workflow_id: str, request: Request) -> RunRow:
     """Cancel the run and its open attempt."""
     with locked(services, workflow_id, Verb.CANCEL, request) as it:
-        _close(it)
+        withdrawn = _close(it)
+        signals.consume(it.connection, it.attempt)
         it.move(RunStatus.CANCELLED)
-        it.record(Event.CANCELLED, it.run.status, RunStatus.CANCELLED, reason=request.reason)
+        it.record(
+            Event.CANCELLED,
+            it.run.status,
+            RunStatus.CANCELLED,
+            reason=request.reason,
+            details=withdrawn,
+        )
         return _after(it)
 
 
@@ -131,8 +149,10 @@ def run_now(services: Services, workflow_id: str, request: Request) -> RunRow:
 
 def reschedule(services: Services, workflow_id: str, at: datetime, request: Request) -> RunRow:
     """Move the scheduled attempt to `at`, an aware moment; one in the past means now."""
-    if not isinstance(at, datetime) or at.utcoffset() is None:
-        raise ValueError(f"reschedule takes an aware datetime, not {at!r}; add its time zone.")
+    try:
+        aware_moment(at)
+    except OptionError as error:
+        raise ValueError(f"reschedule takes an aware datetime: {error}") from None
     with locked(services, workflow_id, Verb.RESCHEDULE, request) as it:
         return _send_again(it, at, Event.RESCHEDULED)
 
@@ -142,7 +162,8 @@ def skip(services: Services, workflow_id: str, request: Request) -> RunRow:
     with locked(services, workflow_id, Verb.SKIP, request) as it:
         definition = definition_of(services, it)
         transitions.end_attempt(it.connection, it.attempt, AttemptStatus.SKIPPED, Outcome.SKIPPED)
-        _next_step(services, it, definition, Event.STEP_SKIPPED)
+        signals.consume(it.connection, it.attempt)
+        _next_step(services, it, definition, Event.STEP_SKIPPED, details=_withdraw_batch(it))
         return _after(it)
 
 
@@ -154,9 +175,9 @@ def resume_at(services: Services, workflow_id: str, step_name: str, request: Req
         if step.removed:
             raise StepNotDefined(f"{definition.name} has removed its step {step_name!r}.")
         reattempts.restart(it.connection, it.attempt)
-        _close(it)
+        details = {"step": step_name} | (_close(it) or {})
         following = NextAttempt(step_name, services.queue_of(step))
-        _schedule(it, following, Event.RESUMED, details={"step": step_name})
+        _schedule(it, following, Event.RESUMED, details=details)
         return _after(it)
 
 
@@ -177,9 +198,12 @@ def _resume(services: Services, it: LockedRun, definition: Definition) -> None:
         case Held(Move.FINISH, reason), _:
             _end(it, RunStatus.FINISHED, Event.FINISHED, Event.RESUMED, reason)
         case Held(Move.STEP_CANCEL, reason), _:
+            signals.consume(it.connection, attempt)
             _end(it, RunStatus.CANCELLED, Event.CANCELLED, Event.RESUMED, reason)
         case Held(Move.REATTEMPT, wait=wait), _:
             _again(services, it, definition, wait=wait)
+        case Held(Move.PARK, batch=str(batch)), _:
+            _open_held(it, BatchPlan.decode(batch))
         case Held(Move.ADVANCE), _:
             _next_step(services, it, definition, Event.RESUMED)
         case _, AttemptStatus.COMPLETED | AttemptStatus.SKIPPED:
@@ -191,6 +215,10 @@ def _resume(services: Services, it: LockedRun, definition: Definition) -> None:
             it.record(
                 Event.RESUMED, RunStatus.PAUSED, RunStatus.PERFORMING, reason=it.request.reason
             )
+        case _, AttemptStatus.WAITING:
+            waits.restart_clock(it.connection, attempt)
+            it.move(RunStatus.WAITING)
+            it.record(Event.RESUMED, RunStatus.PAUSED, RunStatus.WAITING, reason=it.request.reason)
         case _, AttemptStatus.SCHEDULED:
             queue = services.queue_of(definition.step(attempt.step_name))
             transitions.resend(it.connection, attempt, at=None, queue=queue)
@@ -226,6 +254,13 @@ def locked(
         emission.emit_after_commit(request.session, payloads)
 
 
+_REFUSALS: dict[Verb, type[InvalidTransition]] = {
+    Verb.RESUME: NotPaused,
+    Verb.RESUME_AT: NotPaused,
+    Verb.SIGNAL: NotOngoing,
+}
+
+
 def _refusal(verb: Verb, run: RunRow, attempt: AttemptRow) -> InvalidTransition:
     sources = TRANSITIONS[verb].sources
     if run.status in sources:
@@ -233,7 +268,7 @@ def _refusal(verb: Verb, run: RunRow, attempt: AttemptRow) -> InvalidTransition:
     else:
         allowed = " or ".join(status for status in RunStatus if status in sources)
         problem = f"it is {run.status}, and {verb} needs it {allowed}"
-    error = NotPaused if verb in (Verb.RESUME, Verb.RESUME_AT) else InvalidTransition
+    error = _REFUSALS.get(verb, InvalidTransition)
     return error(f"Run {run.workflow_id} of {run.workflow_class}: {problem}.", status=run.status)
 
 
@@ -253,13 +288,40 @@ def definition_of(services: Services, it: LockedRun) -> Definition:
     return definition
 
 
-def _close(it: LockedRun) -> None:
+def _close(it: LockedRun) -> dict[str, Any] | None:
+    """End the open attempt as cancelled; return what is to be told of a batch it waited for."""
     if it.attempt.status in OPEN:
         transitions.end_attempt(
             it.connection, it.attempt, AttemptStatus.CANCELLED, Outcome.CANCELLED
         )
-    else:
-        transitions.release_held(it.connection, it.attempt)
+        return _withdraw_batch(it)
+    transitions.release_held(it.connection, it.attempt)
+    return None
+
+
+def _withdraw_batch(it: LockedRun) -> dict[str, Any] | None:
+    """Let the members of the batch that the attempt waited for not start any more."""
+    attempt = it.attempt
+    if attempt.status is not AttemptStatus.WAITING or attempt.batch_id is None:
+        return None
+    open_jobs = batches.withdraw(it.connection, attempt.batch_id)
+    return {"batch_id": attempt.batch_id, "open_jobs": open_jobs}
+
+
+def _open_held(it: LockedRun, plan: BatchPlan) -> None:
+    """Open the batch of a body that ended while its run was paused, and wait for it."""
+    waits.begin(
+        it.connection,
+        it.attempt.step_id,
+        waiting_for=None,
+        timeout_at=None,
+        batch_id=plan.new.batch_id,
+    )
+    batches.open_batch(it.connection, plan)
+    it.move(RunStatus.WAITING)
+    it.record(Event.RESUMED, RunStatus.PAUSED, RunStatus.WAITING, reason=it.request.reason)
+    opened = {"batch_id": plan.new.batch_id, "size": len(plan.members)}
+    it.record(Event.FAN_OUT_OPENED, RunStatus.WAITING, RunStatus.WAITING, details=opened)
 
 
 def _send_again(it: LockedRun, at: datetime, event: Event) -> RunRow:
@@ -280,12 +342,19 @@ def _again(services: Services, it: LockedRun, definition: Definition, *, wait: f
     _schedule(it, NextAttempt(step.name, services.queue_of(step), wait), Event.RESUMED)
 
 
-def _next_step(services: Services, it: LockedRun, definition: Definition, event: Event) -> None:
+def _next_step(
+    services: Services,
+    it: LockedRun,
+    definition: Definition,
+    event: Event,
+    *,
+    details: dict[str, Any] | None = None,
+) -> None:
     step = next_live_step(definition, it.attempt.step_name)
     if step is None:
-        _end(it, RunStatus.FINISHED, Event.FINISHED, event, None)
+        _end(it, RunStatus.FINISHED, Event.FINISHED, event, None, details=details)
     else:
-        _schedule(it, scheduled(step, services.queue_of), event)
+        _schedule(it, scheduled(step, services.queue_of), event, details=details)
 
 
 def _schedule(
@@ -308,11 +377,17 @@ def _schedule(
 
 
 def _end(
-    it: LockedRun, target: RunStatus, event: Event, verb_event: Event, reason: str | None
+    it: LockedRun,
+    target: RunStatus,
+    event: Event,
+    verb_event: Event,
+    reason: str | None,
+    *,
+    details: dict[str, Any] | None = None,
 ) -> None:
     it.move(target)
     source = it.run.status
-    it.record(verb_event, source, source, reason=it.request.reason)
+    it.record(verb_event, source, source, reason=it.request.reason, details=details)
     it.record(event, source, target, reason=reason)
 
 

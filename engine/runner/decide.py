@@ -7,13 +7,20 @@ into the `Finalization` that is applied under the run's lock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from pgbus.engine.codec import storable
-from pgbus.engine.decision import ErrorEntry, EventEntry, Finalization, Held, NextAttempt
+from pgbus.engine.decision import (
+    ErrorEntry,
+    EventEntry,
+    Finalization,
+    Held,
+    NextAttempt,
+    Wait,
+)
 from pgbus.engine.definition.policy import PolicyAction
 from pgbus.engine.states import (
     AttemptStatus,
@@ -27,10 +34,12 @@ from pgbus.engine.states import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from pgbus.engine.definition.definition import Definition
     from pgbus.engine.definition.policy import Policy
     from pgbus.engine.definition.step import Step
+    from pgbus.engine.storage.batches import BatchPlan
 
 #: How often in a row a stalled attempt is reattempted before its run pauses.
 MAX_STALL_REATTEMPTS = 100
@@ -141,6 +150,43 @@ class Decider:
                     result.wait, EventEntry(Event.STEP_REATTEMPTED, result.reason), Cause.BODY,
                     output=result.output,
                 )  # fmt: skip
+
+    def park_at_gate(self, timeout_at: datetime | None) -> Finalization:
+        """Return how an attempt parks that found no signal at its gate."""
+        assert self.step.wait_for is not None  # noqa: S101 (only such a step has a gate)
+        waiting_for = self.step.wait_for.description
+        details = {
+            "wait_for": waiting_for,
+            "timeout_at": timeout_at.isoformat() if timeout_at else None,
+        }
+        return Finalization(
+            Move.PARK, RunStatus.WAITING, AttemptStatus.WAITING, None,
+            (EventEntry(Event.STEP_WAITING, None, details),),
+            wait=Wait(waiting_for, timeout_at),
+        )  # fmt: skip
+
+    def after_fan_out(self, output: str | None, batch: BatchPlan | None) -> Finalization:
+        """Return how a fan-out's attempt parks on its batch; with none it has completed."""
+        if batch is None:
+            final = self.after_result(Result(Outcome.COMPLETED, output))
+            none = EventEntry(Event.FAN_OUT_FINISHED, None, {"failed_jobs": 0, "total_jobs": 0})
+            return replace(final, events=(none, *final.events))
+        batch_id = batch.new.batch_id
+        opened = {"batch_id": batch_id, "size": len(batch.members)}
+        return Finalization(
+            Move.PARK, RunStatus.WAITING, AttemptStatus.WAITING, None,
+            (EventEntry(Event.FAN_OUT_OPENED, None, opened),
+             EventEntry(Event.STEP_WAITING, None, {"batch_id": batch_id})),
+            output=output, held=Held(Move.PARK, batch=batch.encode()), wait=Wait(batch=batch),
+        )  # fmt: skip
+
+    def after_batch(self, error: ErrorEntry | None, output: str | None) -> Finalization:
+        """Return how a fan-out's attempt ends, given what failed in its batch."""
+        if error is None:
+            return self.after_result(Result(Outcome.COMPLETED, output))
+        return self.after_error(
+            error, Ruling(PolicyAction(self.step.on_batch_failure)), output=output
+        )
 
     def after_error(
         self,

@@ -7,11 +7,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pgbus.engine.definition.scope import Phase
+from pgbus.engine.runner import fan_out
 from pgbus.engine.runner.attempt import COMMITTING, commits_refused
 from pgbus.engine.runner.decide import rule_stall
 from pgbus.engine.runner.finalize import Applied, Ending
 from pgbus.engine.runner.policies import after_error
-from pgbus.engine.states import StallAction
+from pgbus.engine.states import Outcome, StallAction
 from pgbus.engine.storage import runs
 from pgbus.engine.storage.database import is_passing
 from pgbus.engine.storage.endings import EndVerdict
@@ -122,7 +123,11 @@ class _Execution:
         return Ending(delivery, self._attempt.definition, final, self._seconds())
 
     def _ending(self, result: Result) -> Ending:
-        final = self._decider.after_result(result)
+        if self._attempt.step.fan_out and result.outcome is Outcome.COMPLETED:
+            batch = fan_out.plan(self._services, self._attempt)
+            final = self._decider.after_fan_out(result.output, batch)
+        else:
+            final = self._decider.after_result(result)
         return Ending(self._attempt.delivery, self._attempt.definition, final, self._seconds())
 
     def _seconds(self) -> float:

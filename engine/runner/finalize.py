@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from pgbus.engine.observe import emission
 from pgbus.engine.states import Move, Outcome, RunStatus
-from pgbus.engine.storage import endings
+from pgbus.engine.storage import batches, endings, waits
 from pgbus.engine.storage.claims import ClaimVerdict
 from pgbus.engine.storage.endings import EndVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pgbus.engine.decision import Finalization
+    from pgbus.engine.decision import Finalization, Wait
     from pgbus.engine.definition.definition import Definition
     from pgbus.engine.observe.emission import Payload
     from pgbus.engine.runner.services import Services
@@ -65,7 +65,7 @@ class Finalizer:
         self.due_in: float | None = None
         self.taken: list[Delivery] | Idle | None = None
         self._services = services
-        self._worker = worker
+        self.worker = worker
         self._stopping = stopping
         self._taking = taking
         self._steps = 0
@@ -85,25 +85,38 @@ class Finalizer:
         final = ending.final
         if self._may_continue(ending):
             finalized = endings.finalize(
-                connection, self._worker, ending.delivery, final, may_continue=True
+                connection,
+                self.worker,
+                ending.delivery,
+                final,
+                may_continue=True,
+                takes_signals=_takes_signals(ending),
             )
             if finalized.verdict is not EndVerdict.DECLINED:
                 return Applied(ending, finalized)
         finalized = endings.finalize(
             connection,
-            self._worker,
+            self.worker,
             ending.delivery,
             final,
             may_continue=False,
+            takes_signals=_takes_signals(ending),
             taking=taking(),
         )
+        if final.wait is not None and finalized.verdict is EndVerdict.APPLIED:
+            _begin_wait(connection, ending.delivery.step_id, final.wait)
         return Applied(ending, finalized)
 
     def commit(self, ending: Ending) -> Applied:
         """Write the ending in a transaction of its own, however long PostgreSQL is away."""
-        applied = self._services.database.persistently(
-            lambda connection: self.apply(connection, ending, taking=self._taking)
-        )
+
+        def write(connection: Connection) -> Applied:
+            if ending.final.wait is None:
+                return self.apply(connection, ending, taking=self._taking)
+            with connection.transaction():
+                return self.apply(connection, ending)
+
+        applied = self._services.database.persistently(write)
         self.taken = applied.finalized.taken
         return applied
 
@@ -149,8 +162,31 @@ class Finalizer:
         )
 
 
+def _takes_signals(ending: Ending) -> bool:
+    """Return whether the attempt may hold a signal; one of a gravestone may from before."""
+    if ending.definition is None:
+        return False
+    step = ending.definition.step(ending.delivery.step_name)
+    return step.wait_for is not None or step.removed
+
+
+def _begin_wait(connection: Connection, step_id: int, wait: Wait) -> None:
+    """Write what a parked attempt waits for, and open its batch; once, however often it is told."""
+    begun = waits.begin(
+        connection,
+        step_id,
+        waiting_for=wait.waiting_for,
+        timeout_at=wait.timeout_at,
+        batch_id=wait.batch.new.batch_id if wait.batch else None,
+    )
+    if begun and wait.batch is not None:
+        batches.open_batch(connection, wait.batch)
+
+
 def _payloads(ending: Ending, *, held: bool) -> list[Payload]:
     delivery, final = ending.delivery, ending.final
+    if final.outcome is None:
+        return []
     of = (delivery.workflow_class, delivery.workflow_id)
     error_class = final.error.error_class if final.error else None
     payloads: list[Payload] = [

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pgbus.engine.definition import registry
-from pgbus.engine.definition.scope import guarded_run
 from pgbus.engine.errors import StepNotDefined, StepStalled
-from pgbus.engine.runner.attempt import Attempt
-from pgbus.engine.runner.decide import Result, pause_on, rule_stall
+from pgbus.engine.runner import signals, waits
+from pgbus.engine.runner.attempt import Attempt, verbs_refused
+from pgbus.engine.runner.decide import Result, pause_on
+from pgbus.engine.runner.declarations import declared
 from pgbus.engine.runner.error_record import record_error
 from pgbus.engine.runner.finalize import Applied, Ending
 from pgbus.engine.runner.policies import after_error
-from pgbus.engine.states import Detection, Outcome, StallAction
+from pgbus.engine.runner.stalls import after_stall
+from pgbus.engine.states import Detection, Outcome, RunStatus
 from pgbus.engine.storage import claims
 from pgbus.engine.storage.claims import ClaimVerdict, Delivery
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pgbus.engine.definition.definition import Definition
-    from pgbus.engine.definition.step import Step
     from pgbus.engine.runner.finalize import Finalizer
     from pgbus.engine.runner.services import Services
     from pgbus.engine.storage.claims import Worker
@@ -33,7 +29,7 @@ def prepare(
 ) -> Attempt | Ending | Applied | None:
     """Return the attempt whose body is to run; or how it ended before that; None: nothing to do."""
     if delivery.verdict is ClaimVerdict.CLAIMED:
-        return _attempt(services, delivery)
+        return _claimed(services, delivery)
     if delivery.verdict is ClaimVerdict.CRASHED:
         return _crashed(services, delivery)
     prepared = services.database.persistently(
@@ -42,12 +38,26 @@ def prepare(
     return _crashed(services, prepared) if isinstance(prepared, Delivery) else prepared
 
 
+def _claimed(services: Services, delivery: Delivery) -> Attempt | Ending:
+    attempt = _attempt(services, delivery)
+    if isinstance(attempt, Attempt) and attempt.step.wait_for is not None:
+        # Its claim's answer was lost, after it had passed its gate.
+        services.database.persistently(attempt.open_gate)
+    return attempt
+
+
 def _crashed(services: Services, delivery: Delivery) -> Ending | None:
     """Return the stall of an attempt whose message came again.
 
     Without heartbeats a message comes again whether its worker died or is at it still: None.
     """
-    return _stalled(services, delivery) if services.settings.visibility_heartbeat else None
+    if not services.settings.visibility_heartbeat:
+        return None
+    error = StepStalled(
+        f"The worker died or froze while it ran attempt {delivery.attempt} of "
+        f"{delivery.step_name}: its message was delivered again."
+    )
+    return after_stall(services, delivery, error, Detection.REDELIVERY)
 
 
 def _under_lock(
@@ -65,16 +75,19 @@ def _under_lock(
         claimed = claims.claim(connection, worker, delivery)
         if claimed is None or claimed.verdict is ClaimVerdict.CRASHED:
             return claimed
+        if claimed.verdict is ClaimVerdict.WAITING:
+            return waits.look_again(services, finalizer, connection, claimed)
         prepared = _attempt(services, claimed)
         if isinstance(prepared, Attempt):
-            with _verbs_refused(claimed.workflow_id):
-                prepared = _guarded(services, prepared)
+            prepared.open_gate(connection)
+            with verbs_refused(claimed.workflow_id):
+                prepared = _guarded(services, prepared, connection)
         return finalizer.apply(connection, prepared) if isinstance(prepared, Ending) else prepared
 
 
 def _attempt(services: Services, claimed: Delivery) -> Attempt | Ending:
     try:
-        definition, step = _declared(claimed)
+        definition, step = declared(claimed.workflow_class, claimed.step_name)
     except StepNotDefined as error:
         return Ending(claimed, None, pause_on(record_error(error, backtrace_lines=0)))
     if step.removed:
@@ -83,59 +96,35 @@ def _attempt(services: Services, claimed: Delivery) -> Attempt | Ending:
     return Attempt(services, claimed, definition, step)
 
 
-def _declared(delivery: Delivery) -> tuple[Definition, Step]:
-    """Return what this worker's code declares for the step, or raise `StepNotDefined`."""
-    definition = registry.find(delivery.workflow_class)
-    if definition is None:
-        raise StepNotDefined(
-            f"{delivery.workflow_class} is not loaded in this worker; import its module from "
-            "the one that --app names (a class in a script's __main__ is found by no other "
-            "process: move it into a module)."
-        )
-    return definition, definition.step(delivery.step_name)
-
-
-def _guarded(services: Services, attempt: Attempt) -> Attempt | Ending:
+def _guarded(services: Services, attempt: Attempt, connection: Connection) -> Attempt | Ending:
+    delivery, decider = attempt.delivery, services.decider(attempt.definition, attempt.step)
     try:
         result = attempt.ask_guards()
+        if result is not None:
+            return Ending(delivery, attempt.definition, decider.after_result(result))
+        if attempt.gate is None or attempt.gate.timed_out or attempt.gate.row is not None:
+            passed, deadline = True, None
+        else:
+            passed, deadline = False, attempt.deadline()
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # noqa: BLE001 (a host's guard: whatever it raises is recorded)
         return after_error(services, attempt, error)
-    if result is None:
+    if passed:
+        _take_signal(attempt, connection)
         return attempt
-    decider = services.decider(attempt.definition, attempt.step)
-    return Ending(attempt.delivery, attempt.definition, decider.after_result(result))
+    timeout_at = waits.moment_of(connection, deadline)
+    return Ending(delivery, attempt.definition, decider.park_at_gate(timeout_at))
 
 
-def _stalled(services: Services, delivery: Delivery) -> Ending:
-    error = StepStalled(
-        f"The worker died or froze while it ran attempt {delivery.attempt} of "
-        f"{delivery.step_name}: its message was delivered again."
+def _take_signal(attempt: Attempt, connection: Connection) -> None:
+    gate, delivery = attempt.gate, attempt.delivery
+    if gate is None or gate.row is None or not gate.takes:
+        return
+    signals.take(
+        connection,
+        delivery.workflow_id,
+        gate.row,
+        step=(delivery.step_name, delivery.attempt, delivery.step_id),
+        status=RunStatus.PERFORMING,
     )
-    recorded, detection = record_error(error, backtrace_lines=0), Detection.REDELIVERY
-    try:
-        definition, step = _declared(delivery)
-    except StepNotDefined:
-        final = pause_on(recorded, detection=detection)
-        return Ending(delivery, None, final, detection=detection)
-    ruling = rule_stall(
-        _stall_action(services, step), reattempted=services.reattempts(delivery).by_stalls
-    )
-    final = services.decider(definition, step).after_error(recorded, ruling, detection=detection)
-    return Ending(delivery, definition, final, detection=detection)
-
-
-def _stall_action(services: Services, step: Step) -> StallAction:
-    if step.on_stall is not None:
-        return step.on_stall
-    return StallAction.REATTEMPT if step.transactional else services.settings.workflow_stall_action
-
-
-@contextmanager
-def _verbs_refused(workflow_id: str) -> Iterator[None]:
-    token = guarded_run.set(workflow_id)
-    try:
-        yield
-    finally:
-        guarded_run.reset(token)

@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, Any, Self
 from pgbus.engine import codec, subjects
 from pgbus.engine.definition import registry
 from pgbus.engine.errors import RunNotFound
-from pgbus.engine.runner import control, start
+from pgbus.engine.runner import control, signals, start
 from pgbus.engine.runner.control import Request
 from pgbus.engine.states import ONGOING, RunStatus, Verb, available_actions
 from pgbus.engine.storage import runs
+from pgbus.engine.storage import signals as signal_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime, timedelta
 
+    from pgbus.engine.definition.signal import Signal
     from pgbus.engine.definition.start import HostSession
     from pgbus.engine.runner.services import Services
     from pgbus.engine.storage.runs import AttemptRow, EventRow, RunRow
+    from pgbus.engine.storage.signals import SignalRow
 
 _POLL = 0.05
 
@@ -99,6 +102,12 @@ class Run:
         """Its audit trail, oldest first."""
         with self._services.database.autocommit() as connection:
             return runs.events(connection, self.workflow_id)
+
+    @property
+    def signals(self) -> list[SignalRow]:
+        """Every signal it was sent, oldest first."""
+        with self._services.database.autocommit() as connection:
+            return signal_rows.of_run(connection, self.workflow_id)
 
     @property
     def outputs(self) -> Mapping[str, Mapping[str, Any]]:
@@ -194,7 +203,7 @@ class Run:
     def skip(
         self, *, actor: str = "app", reason: str | None = None, session: HostSession | None = None
     ) -> Self:
-        """Skip the step that the paused run is on and schedule the next."""
+        """Skip the step that the waiting or paused run is on and schedule the next."""
         return self._now(
             control.skip(self._services, self.workflow_id, Request(actor, reason, session))
         )
@@ -218,6 +227,27 @@ class Run:
         """Move the scheduled step to an aware moment; the past means now."""
         request = Request(actor, reason, session)
         return self._now(control.reschedule(self._services, self.workflow_id, at, request))
+
+    def signal(
+        self,
+        name: str,
+        payload: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        *,
+        actor: str = "app",
+        reason: str | None = None,
+        session: HostSession | None = None,
+    ) -> Signal:
+        """Send a signal: the step that waits for it runs at once, a later one finds it stored.
+
+        A key that was used before stores nothing and returns the earlier signal, with
+        `duplicate_delivery` true. Raise `NotOngoing` when the run is over, `SignalKeyReused` for a key
+        that came with another name, `PayloadError` for a payload that cannot be stored or is not what
+        the step declares.
+        """
+        sending = signals.Sending(name, payload, idempotency_key)
+        request = Request(actor, reason, session)
+        return signals.signal(self._services, self.workflow_id, sending, request)
 
     def rerun(
         self, *, actor: str = "app", reason: str | None = None, session: HostSession | None = None

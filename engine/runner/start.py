@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
-import time
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pgbus.engine import codec, subjects
 from pgbus.engine.definition.start import StartOptions
 from pgbus.engine.errors import AlreadyRunning, DefinitionError
+from pgbus.engine.identifiers import new_uuid
 from pgbus.engine.runner import control
 from pgbus.engine.runner.decide import scheduled
 from pgbus.engine.states import Event, RunStatus, Verb
@@ -62,7 +60,7 @@ def rerun(services: Services, workflow_id: str, request: Request) -> Run:
             workflow_class=definition.workflow_class, actor=request.actor, reason=request.reason
         )
         prepared = _Prepared(
-            _new_id(), old.run.subject_type, old.run.subject_id, old.run.encoded_arguments
+            new_uuid(), old.run.subject_type, old.run.subject_id, old.run.encoded_arguments
         )
         new = _new_run(services, definition, prepared, options, rerun_of=workflow_id)
         run = _start(services, old.connection, new)
@@ -169,7 +167,7 @@ def _prepare(
         dict(arguments), name=name, limit=services.settings.workflow_max_payload_size
     )
     return _Prepared(
-        _new_id(),
+        new_uuid(),
         reference.type if reference else None,
         reference.id if reference else None,
         encoded,
@@ -268,12 +266,3 @@ def _already_running(services: Services, row: RunRow) -> AlreadyRunning:
         f"{row.workflow_id} ({row.status} at {row.current_step}). It is this error's .run.",
         run=services.bus.handle(row),
     )
-
-
-def _new_id() -> str:
-    """Return a UUIDv7 (RFC 9562): milliseconds since 1970, then random bits; in order of time."""
-    milliseconds = time.time_ns() // 1_000_000
-    value = (milliseconds << 80) | secrets.randbits(80)
-    value = (value & ~(0xF << 76)) | (0x7 << 76)
-    value = (value & ~(0x3 << 62)) | (0x2 << 62)
-    return str(uuid.UUID(int=value))

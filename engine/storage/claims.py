@@ -28,6 +28,7 @@ class ClaimVerdict(StrEnum):
     GUARDED = "guarded"
     LOCKED = "locked"
     CRASHED = "crashed"
+    WAITING = "waiting"
     JOB = "job"
     IDLE = "idle"
 

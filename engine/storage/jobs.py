@@ -1,8 +1,11 @@
-"""What becomes of a job's message after an execution; each a single statement."""
+"""What becomes of a job's message after an execution; each a single statement.
+
+The same statement ends the batch's member that the message is, so neither is without the other.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pgbus.engine.storage import messages
 
@@ -11,13 +14,10 @@ if TYPE_CHECKING:
     from pgbus.engine.storage.claims import Delivery
     from pgbus.engine.storage.database import Connection
 
-#: Archives a message that failed before, and forgets that it did.
-_COMPLETE_RETRIED = """
-WITH recovered AS (
-    DELETE FROM {schema}.failed_jobs
-     WHERE queue = CAST(:queue AS text) AND message_id = CAST(:message_id AS bigint)
-)
-SELECT pgmq.archive(CAST(:queue AS text), CAST(:message_id AS bigint))
+#: Archives a message that failed before, or is a batch's member.
+_COMPLETE = """
+SELECT {schema}.end_job(CAST(:queue AS text), CAST(:message_id AS bigint), CAST(:message AS jsonb),
+                        'completed')::text
 """
 
 _RETRY = """
@@ -27,19 +27,30 @@ SELECT {schema}.retry_job(CAST(:queue AS text), CAST(:message_id AS bigint), CAS
 """
 
 _DEAD_LETTER = """
-SELECT {schema}.dead_letter_job(
+SELECT finished_batch::text FROM {schema}.dead_letter_job(
     CAST(:queue AS text), CAST(:message_id AS bigint), CAST(:read_count AS integer),
     CAST(:dead_letters AS text), CAST(:error_class AS text), CAST(:error_message AS text),
     CAST(:error AS jsonb))
 """
 
 
-def complete(connection: Connection, delivery: Delivery) -> None:
-    """Archive the message of a job that returned."""
-    if delivery.read_count == 1:
+class DeadLettered(NamedTuple):
+    """Whether the message was moved, and the batch that this finished."""
+
+    moved: bool
+    finished_batch: str | None
+
+
+def complete(connection: Connection, delivery: Delivery) -> str | None:
+    """Archive the message of a job that returned; return the id of a batch that this finished."""
+    message = delivery.body or "null"
+    if delivery.read_count == 1 and '"batch"' not in message:
         messages.archive(connection, delivery.queue, delivery.message_id)
-    else:
-        connection.rows(_COMPLETE_RETRIED, queue=delivery.queue, message_id=delivery.message_id)
+        return None
+    row = connection.row(
+        _COMPLETE, queue=delivery.queue, message_id=delivery.message_id, message=message
+    )
+    return row[0] if row else None
 
 
 def retry(
@@ -65,10 +76,10 @@ def retry(
 
 def dead_letter(
     connection: Connection, delivery: Delivery, error: ErrorEntry, dead_letters: str
-) -> bool:
+) -> DeadLettered:
     """Move the message, with its error in the headers, to the queue of the dead letters.
 
-    Return False, changing nothing, when it is gone or was delivered to another worker meanwhile.
+    Nothing is changed when it is gone or was delivered to another worker meanwhile.
     """
     row = connection.row(
         _DEAD_LETTER,
@@ -80,4 +91,4 @@ def dead_letter(
         error_message=error.message,
         error=error.document,
     )
-    return row is not None and bool(row[0])
+    return DeadLettered(row is not None, row[0] if row else None)

@@ -39,6 +39,13 @@ _NOTIFY = "SELECT pg_notify(CAST(:channel AS text), CAST(:payload AS text))"
 #: Sends what the timer has to send; returns how many.
 _SEND_DUE = "SELECT {schema}.send_due(CAST(:limit AS integer))"
 
+_DELETE = "SELECT pgmq.delete(CAST(:queue AS text), CAST(:message_id AS bigint))"
+
+#: Has a worker look at a run: a message that no attempt names claims nothing.
+_NUDGE = """
+SELECT {schema}.send_step(CAST(:workflow_id AS uuid), CAST(:queue AS text), clock_timestamp(), true)
+"""
+
 _ARCHIVE = "SELECT pgmq.archive(CAST(:queue AS text), CAST(:message_id AS bigint))"
 
 
@@ -81,6 +88,16 @@ def send_due(connection: Connection, limit: int) -> int:
     """Send the messages of attempts that come due now; return how many."""
     row = connection.row(_SEND_DUE, limit=limit)
     return int(row[0]) if row else 0
+
+
+def delete(connection: Connection, queue: str, message_id: int) -> None:
+    """Delete a message that needs nothing any more."""
+    connection.rows(_DELETE, queue=queue, message_id=message_id)
+
+
+def nudge(connection: Connection, queue: str, workflow_id: str) -> None:
+    """Have a worker look whether there is something for a run that waits."""
+    connection.rows(_NUDGE, queue=queue, workflow_id=workflow_id)
 
 
 def archive(connection: Connection, queue: str, message_id: int) -> None:

@@ -53,7 +53,9 @@ class RunRow:
 class AttemptRow:
     """One row of `workflow_steps`: one attempt of a step.
 
-    Times are aware; `scheduled_at` is when it was due, `started_at` when a worker claimed it.
+    Times are aware; `scheduled_at` is when it was due, `started_at` when a worker claimed it. While it
+    waits: `waiting_for` a signal or for the batch `batch_id`, until `timeout_at` (None: without end, or
+    while its run is paused), and late since the first deadline it missed.
     """
 
     step_id: int
@@ -76,6 +78,12 @@ class AttemptRow:
     encoded_error: str | None
     reattempted_by: str | None
     encoded_held: str | None
+    waiting_for: str | None
+    waiting_since: datetime | None
+    timeout_at: datetime | None
+    late_since: datetime | None
+    timed_out: bool
+    batch_id: str | None
 
     @property
     def output(self) -> dict[str, Any] | None:
@@ -123,7 +131,8 @@ w.created_at, w.updated_at, w.paused_at, w.ended_at
 _ATTEMPT_COLUMNS = """
 s.step_id, s.workflow_id::text, s.step_name, s.attempt, s.status, s.outcome, s.queue, s.message_id,
 s.created_at, s.scheduled_at, s.started_at, s.finished_at, s.worker, s.revision, s.output::text,
-s.error_class, s.error_message, s.error::text, s.reattempted_by, s.held::text
+s.error_class, s.error_message, s.error::text, s.reattempted_by, s.held::text,
+s.waiting_for, s.waiting_since, s.timeout_at, s.late_since, s.timed_out, s.batch_id::text
 """
 
 _FIND = f"SELECT {_RUN_COLUMNS} FROM {{schema}}.workflows w WHERE w.workflow_id = CAST(:id AS uuid)"

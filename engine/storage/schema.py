@@ -2,21 +2,27 @@
 
 No index or predicate names a column that changes while a run moves through its
 steps (`status`, `step_id`, `current_step`), so those updates stay HOT: nothing is
-added to any index. `ended_at` stands in for "is ongoing", `send_at` for "waits for
-the timer". There are no foreign keys: children are written with their run's row
+added to any index. `ended_at` stands in for "is ongoing", `moving` for "is ready or
+performing" (between the two it keeps its value), `send_at` for "waits for the timer",
+`waiting_since` for "is waiting". There are no foreign keys: children are written with their run's row
 locked, deleted before it, and the check would cost a tenth of a step.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
+    Computed,
     DateTime,
     Identity,
     Index,
     Integer,
+    Interval,
     MetaData,
     PrimaryKeyConstraint,
     Table,
@@ -26,12 +32,15 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from pgbus.engine.states import AttemptStatus, RunStatus
+from pgbus.engine.states import AttemptStatus, MemberStatus, RunStatus, SignalStatus
+
+if TYPE_CHECKING:
+    from enum import StrEnum
 
 _ROOM_FOR_UPDATES = {"fillfactor": 80}
 
 
-def _one_of(column: str, values: type[RunStatus | AttemptStatus]) -> CheckConstraint:
+def _one_of(column: str, values: type[StrEnum]) -> CheckConstraint:
     names = ", ".join(f"'{value}'" for value in values)
     return CheckConstraint(f"{column} IN ({names})", name=f"{column}_known")
 
@@ -52,7 +61,11 @@ def metadata(schema: str) -> MetaData:
     _workflows(tables)
     _workflow_steps(tables)
     _workflow_events(tables)
+    _workflow_signals(tables)
     _workflow_definitions(tables)
+    _batches(tables)
+    _batch_counters(tables)
+    _batch_jobs(tables)
     _failed_jobs(tables)
     _processes(tables)
     return tables
@@ -77,6 +90,12 @@ def _workflows(tables: MetaData) -> None:
         _moment("updated_at", nullable=False),
         _moment("paused_at"),
         _moment("ended_at"),
+        Column(
+            "moving",
+            Boolean,
+            Computed("status IN ('ready', 'performing')", persisted=True),
+            nullable=False,
+        ),
         _one_of("status", RunStatus),
         Index(
             "workflows_ongoing_subject_key",
@@ -94,6 +113,7 @@ def _workflows(tables: MetaData) -> None:
             postgresql_where=text("idempotency_key IS NOT NULL"),
         ),
         Index("workflows_ongoing", "workflow_id", postgresql_where=text("ended_at IS NULL")),
+        Index("workflows_moving", "workflow_id", postgresql_where=text("moving")),
         Index("workflows_rerun_of", "rerun_of", postgresql_where=text("rerun_of IS NOT NULL")),
         postgresql_with=_ROOM_FOR_UPDATES,
     )
@@ -125,9 +145,31 @@ def _workflow_steps(tables: MetaData) -> None:
         Column("error", JSONB),
         Column("reattempted_by", Text),
         Column("held", JSONB),
+        Column("waiting_for", Text),
+        _moment("waiting_since"),
+        _moment("timeout_at"),
+        Column("timeout_left", Interval),
+        _moment("late_since"),
+        Column("timed_out", Boolean, nullable=False, server_default=text("false")),
+        Column("batch_id", Uuid),
         _one_of("status", AttemptStatus),
         Index("workflow_steps_attempt_key", "workflow_id", "step_name", "attempt", unique=True),
         Index("workflow_steps_send_at", "send_at", postgresql_where=text("send_at IS NOT NULL")),
+        Index(
+            "workflow_steps_waiting_since",
+            "waiting_since",
+            postgresql_where=text("waiting_since IS NOT NULL"),
+        ),
+        Index(
+            "workflow_steps_waiting_batch",
+            "batch_id",
+            postgresql_where=text("waiting_since IS NOT NULL AND batch_id IS NOT NULL"),
+        ),
+        Index(
+            "workflow_steps_timeout_at",
+            "timeout_at",
+            postgresql_where=text("timeout_at IS NOT NULL"),
+        ),
         postgresql_with=_ROOM_FOR_UPDATES,
     )
 
@@ -148,6 +190,102 @@ def _workflow_events(tables: MetaData) -> None:
         Column("details", JSONB),
         _moment("created_at", nullable=False),
         PrimaryKeyConstraint("workflow_id", "event_id"),
+    )
+
+
+def _workflow_signals(tables: MetaData) -> None:
+    Table(
+        "workflow_signals",
+        tables,
+        Column("workflow_id", Uuid, nullable=False),
+        Column("signal_id", BigInteger, Identity(always=False), nullable=False),
+        Column("name", Text, nullable=False),
+        Column("payload", JSONB),
+        Column("idempotency_key", Text),
+        Column("actor", Text, nullable=False),
+        Column("reason", Text),
+        Column("status", Text, nullable=False),
+        Column("step_name", Text),
+        Column("step_id", BigInteger),
+        _moment("received_at", nullable=False),
+        _moment("claimed_at"),
+        _moment("consumed_at"),
+        PrimaryKeyConstraint("workflow_id", "signal_id"),
+        _one_of("status", SignalStatus),
+        Index(
+            "workflow_signals_idempotency_key",
+            "workflow_id",
+            "idempotency_key",
+            unique=True,
+            postgresql_where=text("idempotency_key IS NOT NULL"),
+        ),
+    )
+
+
+def _batches(tables: MetaData) -> None:
+    Table(
+        "batches",
+        tables,
+        Column("batch_id", Uuid, primary_key=True),
+        Column("description", Text),
+        Column("properties", JSONB, nullable=False),
+        Column("on_complete", JSONB),
+        Column("on_success", JSONB),
+        Column("on_failure", JSONB),
+        Column("workflow_id", Uuid),
+        Column("step_id", BigInteger),
+        Column("step_queue", Text),
+        Column("total_jobs", Integer, nullable=False),
+        Column("counters", Integer, nullable=False),
+        Column("open_counters", Integer, nullable=False),
+        Column("completed_jobs", Integer),
+        Column("discarded_jobs", Integer),
+        Column("dead_lettered_jobs", Integer),
+        _moment("created_at", nullable=False),
+        _moment("finished_at"),
+        _moment("withdrawn_at"),
+        _moment("resolved_at"),
+        Index("batches_open", "batch_id", postgresql_where=text("finished_at IS NULL")),
+        Index("batches_finished", "finished_at", postgresql_where=text("finished_at IS NOT NULL")),
+        Index(
+            "batches_unresolved",
+            "finished_at",
+            postgresql_where=text(
+                "step_id IS NOT NULL AND finished_at IS NOT NULL AND resolved_at IS NULL"
+            ),
+        ),
+    )
+
+
+def _batch_counters(tables: MetaData) -> None:
+    Table(
+        "batch_counters",
+        tables,
+        Column("batch_id", Uuid, nullable=False),
+        Column("counter", Integer, nullable=False),
+        Column("open", Integer, nullable=False),
+        Column("completed", Integer, nullable=False),
+        Column("discarded", Integer, nullable=False),
+        Column("dead_lettered", Integer, nullable=False),
+        PrimaryKeyConstraint("batch_id", "counter"),
+        postgresql_with={"fillfactor": 50},
+    )
+
+
+def _batch_jobs(tables: MetaData) -> None:
+    Table(
+        "batch_jobs",
+        tables,
+        Column("batch_id", Uuid, nullable=False),
+        Column("number", Integer, nullable=False),
+        Column("counter", Integer, nullable=False),
+        Column("job", Text, nullable=False),
+        Column("queue", Text, nullable=False),
+        Column("status", Text, nullable=False),
+        _moment("ended_at"),
+        PrimaryKeyConstraint("batch_id", "number"),
+        _one_of("status", MemberStatus),
+        postgresql_with=_ROOM_FOR_UPDATES,
     )
 
 

@@ -1,4 +1,4 @@
-"""What the outside verbs write: they lock the run, decide in Python and use these small statements.
+"""What verbs and repairs write: they lock the run, decide in Python and use these small statements.
 
 A change is guarded by the status that was read under the lock. One that finds another raises
 `RuntimeError`, and nothing of the verb is kept.
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pgbus.engine.decision import NextAttempt
-    from pgbus.engine.states import AttemptStatus, Outcome, RunStatus, Verb
+    from pgbus.engine.states import AttemptStatus, Move, Outcome, RunStatus, Verb
     from pgbus.engine.storage.database import Connection
     from pgbus.engine.storage.runs import AttemptRow, RunRow
 
@@ -59,7 +59,7 @@ UPDATE {schema}.workflow_steps SET send_at = NULL, message_id = NULL
 _END_ATTEMPT = """
 UPDATE {schema}.workflow_steps
    SET status = :status, outcome = :outcome, finished_at = coalesce(finished_at, clock_timestamp()),
-       send_at = NULL, held = NULL
+       send_at = NULL, held = NULL, waiting_since = NULL, timeout_at = NULL, timeout_left = NULL
  WHERE step_id = CAST(:step_id AS bigint) AND status = CAST(:source AS text)
 RETURNING status
 """
@@ -74,14 +74,14 @@ RETURNING status
 def move_run(
     connection: Connection,
     run: RunRow,
-    verb: Verb,
+    move: Verb | Move,
     target: RunStatus,
     *,
     current_step: str | None = None,
     step_id: int | None = None,
 ) -> None:
     """Move a locked run as the table allows."""
-    check_transition(verb, run.status, target)
+    check_transition(move, run.status, target)
     row = connection.row(
         _MOVE_RUN,
         workflow_id=run.workflow_id,
@@ -111,7 +111,7 @@ def resend(
     connection: Connection, attempt: AttemptRow, *, at: datetime | None, queue: str | None = None
 ) -> datetime:
     """Send a scheduled attempt's message anew, for `at` (not before now) or its own time."""
-    (moment,) = _change(
+    (moment,) = change_attempt(
         connection,
         _RESEND,
         attempt,
@@ -137,19 +137,20 @@ def end_attempt(
     connection: Connection, attempt: AttemptRow, status: AttemptStatus, outcome: Outcome
 ) -> None:
     """End an attempt from outside its body; an error it has stays on it."""
-    _change(
+    change_attempt(
         connection, _END_ATTEMPT, attempt, source=attempt.status, status=status, outcome=outcome
     )
 
 
 def release_held(connection: Connection, attempt: AttemptRow) -> None:
     """Forget what an attempt held for resume, once that is applied."""
-    _change(connection, _RELEASE_HELD, attempt, source=attempt.status)
+    change_attempt(connection, _RELEASE_HELD, attempt, source=attempt.status)
 
 
-def _change(
+def change_attempt(
     connection: Connection, statement: str, attempt: AttemptRow, **parameters: object
 ) -> tuple[Any, ...]:
+    """Run a statement that changes the attempt (`:step_id`) of a locked run; return its row."""
     row = connection.row(statement, step_id=attempt.step_id, **parameters)
     if row is None:
         raise RuntimeError(_found_changed(f"attempt {attempt.step_id}", attempt.status))

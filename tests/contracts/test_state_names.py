@@ -7,7 +7,14 @@ from functools import cache
 import pytest
 from contracts.documents import ROOT
 
-from pgbus.engine.states import AttemptStatus, Event, Outcome, RunStatus
+from pgbus.engine.states import (
+    AttemptStatus,
+    Event,
+    MemberStatus,
+    Outcome,
+    RunStatus,
+    SignalStatus,
+)
 from pgbus.engine.storage.claims import ClaimVerdict
 from pgbus.engine.storage.endings import EndVerdict
 from pgbus.engine.storage.starts import StartVerdict
@@ -15,7 +22,8 @@ from pgbus.engine.storage.starts import StartVerdict
 ENGINE = ROOT / "engine"
 FUNCTIONS = sorted((ENGINE / "storage" / "functions").glob("*.sql"))
 MODULES = [path for path in sorted(ENGINE.rglob("*.py")) if path != ENGINE / "states.py"]
-STATES = {member.value for kind in (RunStatus, AttemptStatus, Outcome, Event) for member in kind}
+KINDS = (RunStatus, AttemptStatus, Outcome, Event, SignalStatus, MemberStatus)
+STATES = {member.value for kind in KINDS for member in kind}
 
 #: What the database functions answer with, and in which files they do.
 VERDICTS = {
@@ -31,6 +39,7 @@ OTHER_WORDS = {
     *("policy", "stall", "system"),  # causes, and an actor
     *("dead_letter", "error", "error_class", "error_message", "failed_at"),  # keys in JSON
     *("message_id", "outcome", "queue", "read_count", "workflow_id"),  # more of them
+    *("batch", "batch_id", "body", "not_before", "wait"),  # and more
     *("q", "pgmq", "pg_namespace", "trigger", "c"),  # names of PGMQ and of catalogs
     *("q_", "read_"),  # what names of tables and functions of a queue begin with
 }
@@ -38,6 +47,12 @@ OTHER_WORDS = {
 #: Where a word that is also a state's means something else.
 NO_STATES = {
     ("cli/answers.py", "started"): "the head of a column",
+    ("storage/claims.py", "claimed"): "a verdict of claim()",
+    ("storage/claims.py", "waiting"): "a verdict of claim()",
+    **{
+        ("storage/schema.py", str(status)): "a column that counts such members"
+        for status in MemberStatus
+    },
     ("storage/starts.py", "started"): "a verdict of start_run()",
 }
 

@@ -33,6 +33,12 @@ class Charge(Workflow):
     def remind(self): ...
 
 
+class Parcel(Workflow):
+    @step(wait_for="shipped")
+    def notify(self):
+        self.output(by=self.require_signal().payload["carrier"])
+
+
 @pytest.fixture
 def pgbus(database, tmp_path, monkeypatch):
     """Runs the command in this process, on the test's database; `shop:make` makes a bus for it."""
@@ -181,18 +187,18 @@ class TestShow:
 
     def test_it_says_what_can_be_done(self, pgbus, paused):
         shown = pgbus("workflows", "show", paused.workflow_id).stdout
-        assert re.search(r"^actions +resume, resume-at, cancel, skip$", shown, re.MULTILINE)
+        assert re.search(r"^actions +resume, resume-at, cancel, skip, signal$", shown, re.MULTILINE)
 
     def test_it_says_that_a_class_which_is_not_loaded_needs_the_app(self, pgbus, paused, database):
         database.rows("UPDATE pgbus.workflows SET workflow_class = 'gone.Gone'")
         shown = pgbus("workflows", "show", paused.workflow_id).stdout
         hidden = "resume, resume-at, skip"
-        assert re.search(rf"^actions +cancel; with --app {hidden}$", shown, re.MULTILINE)
+        assert re.search(rf"^actions +cancel, signal; with --app {hidden}$", shown, re.MULTILINE)
 
     def test_it_says_that_the_app_does_not_import_the_class(self, pgbus, paused, database):
         database.rows("UPDATE pgbus.workflows SET workflow_class = 'gone.Gone'")
         shown = pgbus("workflows", "show", paused.workflow_id, "--app", "shop:make").stdout
-        assert "cancel; resume, resume-at, skip once shop:make imports gone.Gone\n" in shown
+        assert "cancel, signal; resume, resume-at, skip once shop:make imports gone.Gone\n" in shown
 
     def test_it_says_that_an_ended_run_of_an_unknown_class_offers_nothing(
         self, pgbus, paused, database
@@ -338,6 +344,100 @@ class TestVerbs:
         monkeypatch.setenv("PGBUS_APP", "shop:make")
         pgbus("workflows", "resume", paused.workflow_id)
         assert paused.reload().status is RunStatus.READY
+
+
+@pytest.fixture
+def parcel(bus, driver):
+    """A run that waits for the signal `shipped`."""
+    run = Parcel.start()
+    driver.drain()
+    return run
+
+
+class TestSignal:
+    def test_it_wakes_the_step_that_waits(self, pgbus, parcel, driver):
+        payload = ("--payload", '{"carrier": "DHL"}')
+        words = ("workflows", "signal", parcel.workflow_id, "shipped", *payload)
+        told = pgbus(*words, "--actor", "cli:alice", "--reason", "by phone").stdout
+        due = "notify is due: the signal shipped came"
+        assert told == f"{parcel.workflow_id}: shipped received; {due}\n"
+        driver.drain()
+        assert parcel.reload().outputs == {"notify": {"by": "DHL"}}
+        (signal,) = parcel.signals
+        assert (signal.actor, signal.reason) == ("cli:alice", "by phone")
+
+    def test_a_key_used_before_says_when(self, pgbus, parcel):
+        words = ("workflows", "signal", parcel.workflow_id, "lost", "--idempotency-key", "evt-1")
+        told = pgbus(*words).stdout
+        assert told.startswith(f"{parcel.workflow_id}: lost received; notify waits for the signal")
+        again = pgbus(*words).stdout
+        (signal,) = parcel.signals
+        received = signal.received_at.astimezone(UTC).isoformat(sep=" ", timespec="seconds")
+        assert again.startswith(
+            f"{parcel.workflow_id}: lost was received before, at {received}; notify waits"
+        )
+
+    def test_its_document_has_the_signal_and_the_run(self, pgbus, parcel):
+        words = ("workflows", "signal", parcel.workflow_id, "lost", "--json")
+        told = documented(pgbus(*words, "--payload", '{"n": 12345678901234567890, "r": 0.1}'))
+        (stored,) = parcel.signals
+        assert told["signal"] == {
+            "signal_id": stored.signal_id,
+            "name": "lost",
+            "payload": {"n": 12345678901234567890, "r": 0.1},
+            "idempotency_key": None,
+            "actor": stored.actor,
+            "reason": None,
+            "received_at": stored.received_at.isoformat(),
+            "duplicate_delivery": False,
+        }
+        assert told["run"]["waiting_for"] == "shipped"
+
+    def test_its_document_shows_what_an_application_stored(self, pgbus, parcel):
+        moment = datetime(2030, 1, 31, tzinfo=UTC)
+        stored = parcel.signal("lost", {"at": moment}, idempotency_key="evt-1")
+        words = ("workflows", "signal", parcel.workflow_id, "lost", "--idempotency-key", "evt-1")
+        told = documented(pgbus(*words, "--json"))["signal"]
+        assert told["duplicate_delivery"]
+        assert told["received_at"] == stored.received_at.isoformat()
+        assert "2030-01-31" in json.dumps(told["payload"])
+
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            ('{"carrier": }', "no JSON at line 1, column 13: Expecting value."),
+            ("[7]", """[7] is no object, such as '{"amount": 7}'."""),
+            ("null", "null is no object"),
+        ],
+    )
+    def test_a_payload_that_is_none_is_wrong_usage(self, pgbus, parcel, text, told):
+        words = ("workflows", "signal", parcel.workflow_id, "shipped", "--payload", text, "--json")
+        assert told in json.loads(pgbus(*words, expect=2).stderr)["error"]
+        assert parcel.signals == []
+
+    def test_a_payload_that_cannot_be_stored_is_1_and_told_where(self, pgbus, parcel):
+        words = ("workflows", "signal", parcel.workflow_id, "shipped", "--payload", '{"n": NaN}')
+        assert "payload.n" in one_line(pgbus(*words, expect=1))
+
+    @pytest.mark.parametrize(
+        "words", [("shipped", "--idempotency-key", "k" * 256), ("s" * 256,), ("",)]
+    )
+    def test_a_name_or_key_that_cannot_be_stored_is_wrong_usage(self, pgbus, parcel, words):
+        result = pgbus("workflows", "signal", parcel.workflow_id, *words, expect=2)
+        assert "255" in result.stderr
+
+    def test_a_run_that_is_over_refuses_it(self, pgbus, parcel):
+        parcel.cancel()
+        line = one_line(
+            pgbus(
+                "workflows", "signal", parcel.workflow_id, "shipped", "--app", "shop:make", expect=1
+            )
+        )
+        assert "it is cancelled, and signal needs it ready or performing" in line
+
+    def test_an_unknown_run_is_1(self, pgbus):
+        line = one_line(pgbus("workflows", "signal", NOBODY, "shipped", expect=1))
+        assert line == f"Error: There is no run {NOBODY}."
 
 
 class TestExitCodes:

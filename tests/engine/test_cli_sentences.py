@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -30,6 +31,14 @@ RUN = RunSummary(
     created_at=THEN,
     updated_at=THEN,
     ended_at=None,
+    waiting_for=None,
+    waiting_since=None,
+    timeout_at=None,
+    late_since=None,
+    timed_out=False,
+    batch_id=None,
+    open_jobs=None,
+    total_jobs=None,
 )
 UTC_ZONE = ZoneInfo("UTC")
 ATTEMPT = Attempt(
@@ -50,6 +59,12 @@ ATTEMPT = Attempt(
     error_message=None,
     encoded_output=None,
     encoded_error=None,
+    waiting_for=None,
+    waiting_since=None,
+    timeout_at=None,
+    late_since=None,
+    timed_out=False,
+    batch_id=None,
 )
 ENTRY = TrailEntry(
     event="resumed",
@@ -98,14 +113,66 @@ ENTRY = TrailEntry(
             {"status": RunStatus.FINISHED, "ended_at": THEN},
             "finished on charge at 2030-01-31 09:00:00+01:00",
         ),
-        (
-            {"status": RunStatus.WAITING, "attempt_status": AttemptStatus.WAITING},
-            "waiting on charge",
-        ),
     ],
 )
 def test_a_run_is_described_by_what_it_does(changes, sentence):
     assert state_sentence(replace(RUN, **changes), ZoneInfo("Europe/Paris")) == sentence
+
+
+WAITING = replace(RUN, status=RunStatus.WAITING, attempt_status=AttemptStatus.WAITING)
+FOR_SIGNAL = replace(WAITING, waiting_for="paid", waiting_since=THEN)
+FOR_JOBS = replace(WAITING, batch_id="0194", waiting_since=THEN, open_jobs=12, total_jobs=40)
+SINCE = "charge waits for the signal paid since 2030-01-31 08:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("run", "changes", "sentence"),
+    [
+        (FOR_SIGNAL, {}, SINCE),
+        (
+            FOR_SIGNAL,
+            {"timeout_at": THEN + timedelta(days=7)},
+            f"{SINCE}, until 2030-02-07 08:00:00+00:00",
+        ),
+        (
+            FOR_SIGNAL,
+            {"timeout_at": THEN + timedelta(days=2), "late_since": THEN + timedelta(days=1)},
+            f"{SINCE}, late since 2030-02-01 08:00:00+00:00, next notice at 2030-02-02 08:00:00+00:00",
+        ),
+        (
+            FOR_SIGNAL,
+            {"late_since": THEN + timedelta(days=1)},
+            f"{SINCE}, late since 2030-02-01 08:00:00+00:00; no further notice is due",
+        ),
+        (
+            FOR_SIGNAL,
+            {"status": RunStatus.PAUSED, "late_since": THEN},
+            "paused while charge waits for the signal paid",
+        ),
+        (FOR_JOBS, {}, "charge waits for 12 of 40 jobs"),
+        (FOR_JOBS, {"open_jobs": 0}, "charge goes on soon: all 40 jobs have ended"),
+        (
+            FOR_JOBS,
+            {"open_jobs": None, "total_jobs": None},
+            "charge waits for a batch that is gone",
+        ),
+        (FOR_JOBS, {"status": RunStatus.PAUSED}, "paused while charge waits for 12 of 40 jobs"),
+        (WAITING, {"status": RunStatus.PAUSED}, "paused before charge sends its jobs"),
+        (RUN, {"due": True, "waiting_for": "paid"}, "charge is due: the signal paid came"),
+        (
+            RUN,
+            {"due": True, "waiting_for": "paid", "timed_out": True},
+            "charge is due: the signal paid did not come in time",
+        ),
+        (
+            RUN,
+            {"status": RunStatus.PAUSED, "waiting_for": "paid"},
+            "paused before charge: the signal paid came",
+        ),
+    ],
+)
+def test_a_wait_is_described_by_what_is_waited_for(run, changes, sentence):
+    assert state_sentence(replace(run, **changes), UTC_ZONE) == sentence
 
 
 @pytest.mark.parametrize(
@@ -127,6 +194,55 @@ def test_a_run_is_described_by_what_it_does(changes, sentence):
 )
 def test_an_event_tells_who_did_what_to_which_attempt_and_why(changes, sentence):
     assert event_sentence(replace(ENTRY, **changes), None, UTC_ZONE) == sentence
+
+
+@pytest.mark.parametrize(
+    ("event", "details", "sentence"),
+    [
+        (
+            "signal_received",
+            {"name": "paid", "idempotency_key": None, "duplicate": False},
+            "Signal paid received by webhook",
+        ),
+        (
+            "signal_received",
+            {"name": "paid", "idempotency_key": "evt-1", "duplicate": True},
+            "Signal paid received again by webhook (idempotency key evt-1)",
+        ),
+        ("signal_claimed", {"name": "paid"}, "Signal paid claimed by webhook (charge, attempt 2)"),
+        ("signal_claimed", None, "Signal claimed by webhook (charge, attempt 2)"),
+        (
+            "step_waiting",
+            {"timeout_at": "2030-02-07T09:00:00+01:00"},
+            "Step waiting by webhook (charge, attempt 2, deadline 2030-02-07 08:00:00+00:00)",
+        ),
+        (
+            "step_waiting",
+            {"wait_for": "paid", "timeout_at": None},
+            "Step waiting by webhook (charge, attempt 2, for the signal paid)",
+        ),
+        (
+            "wait_timed_out",
+            {"wait_for": "paid", "action": "notify"},
+            "Wait timed out by webhook (charge, attempt 2, for the signal paid, action notify)",
+        ),
+        (
+            "fan_out_opened",
+            {"size": 40, "batch_id": "0194"},
+            "Fan out opened by webhook (charge, attempt 2, 40 jobs, batch 0194)",
+        ),
+        (
+            "fan_out_finished",
+            {"total_jobs": 40, "failed_jobs": 0},
+            "Fan out finished by webhook (charge, attempt 2, 40 jobs, 0 failed)",
+        ),
+        ("cancelled", {"open_jobs": 3}, "Cancelled by webhook (3 jobs open)"),
+    ],
+)
+def test_an_event_of_a_wait_tells_what_was_waited_for(event, details, sentence):
+    encoded = None if details is None else json.dumps(details)
+    entry = replace(ENTRY, event=event, actor="webhook", encoded_details=encoded)
+    assert event_sentence(entry, None, UTC_ZONE) == sentence
 
 
 @pytest.mark.parametrize(
@@ -156,7 +272,17 @@ def test_an_event_tells_who_did_what_to_which_attempt_and_why(changes, sentence)
         (
             {"event": "paused"},
             {"status": AttemptStatus.FAILED, "error_class": "pgbus.engine.errors.StepStalled"},
-            "Paused by system (the worker of charge died)",
+            "Paused by system (the worker of charge died or hung)",
+        ),
+        (
+            {"event": "paused"},
+            {"status": AttemptStatus.FAILED, "error_class": "pgbus.engine.errors.WaitTimedOut"},
+            "Paused by system (charge waited in vain)",
+        ),
+        (
+            {"event": "paused"},
+            {"status": AttemptStatus.FAILED, "error_class": "pgbus.engine.errors.FanOutFailed"},
+            "Paused by system (jobs of charge failed)",
         ),
         ({"event": "paused"}, {"status": AttemptStatus.COMPLETED}, "Paused by system"),
         (

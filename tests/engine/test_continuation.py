@@ -135,7 +135,12 @@ class TestALostAnswer:
                 with bus.services.database.autocommit() as connection:
                     answers.append(
                         endings.finalize(
-                            connection, driver.worker, delivery, ending.final, may_continue=may
+                            connection,
+                            driver.worker,
+                            delivery,
+                            ending.final,
+                            may_continue=may,
+                            takes_signals=False,
                         )
                     )
                 states.append(self.state(database))
@@ -230,7 +235,9 @@ def test_a_continuation_that_is_not_due_by_the_databases_clock_is_declined_and_s
     ended = final.after_result(Result(Outcome.COMPLETED))
     later = dataclasses.replace(ended, next=dataclasses.replace(ended.next, wait=20.0))
     with bus.services.database.autocommit() as connection:
-        declined = endings.finalize(connection, driver.worker, delivery, later, may_continue=True)
+        declined = endings.finalize(
+            connection, driver.worker, delivery, later, may_continue=True, takes_signals=False
+        )
         assert declined.verdict == "declined"
         assert run.reload().status is RunStatus.PERFORMING
     applied = finalizer.commit(finalize.Ending(delivery, Scripted._definition, later))

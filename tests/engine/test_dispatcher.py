@@ -66,5 +66,39 @@ def test_a_tick_that_fails_ends_no_dispatcher(bus, stage, monkeypatch, caplog):
     assert len(ticks) == 2
 
 
+def test_a_dispatcher_sweeps_also_while_the_timer_works(bus, stage):
+    run = bus.start(apps.Plain)
+    Driver(bus).take()
+    stage.database.rows("UPDATE pgbus.workflow_steps SET started_at = now() - interval '2 hours'")
+    with running(stage.database, "dispatcher") as dispatcher:
+        eventually(lambda: stage.status(run) == "paused")
+        dispatcher.stop()
+    assert stage.events(run)[-3:] == ["stall_detected", "step_failed", "paused"]
+
+
+def test_several_dispatchers_repair_each_run_once(bus, stage):
+    runs = [bus.start(apps.Plain) for _ in range(30)]
+    driver = Driver(bus)
+    for _ in runs:
+        driver.take()
+    stage.database.rows("UPDATE pgbus.workflow_steps SET started_at = now() - interval '2 hours'")
+    often = {"workflow_sweep_interval": "0.1s"}
+    with (
+        running(stage.database, "dispatcher", **often) as one,
+        running(stage.database, "dispatcher", **often) as other,
+    ):
+        eventually(lambda: {stage.status(run) for run in runs} == {"paused"})
+        one.stop()
+        other.stop()
+    assert [stage.events(run).count("stall_detected") for run in runs] == [1] * 30
+
+
+def test_a_dispatcher_makes_the_queues_that_its_repairs_send_to(bus, stage):
+    with running(stage.database, "dispatcher") as dispatcher:
+        eventually(lambda: stage.database.value("SELECT count(*) FROM pgbus.processes") == 1)
+        dispatcher.stop()
+    assert stage.database.value("SELECT to_regclass('pgmq.q_pgbus_workflows') IS NOT NULL")
+
+
 def _sent(stage):
     return stage.database.value("SELECT count(*) FROM pgmq.q_pgbus_workflows")

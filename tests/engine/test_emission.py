@@ -17,7 +17,8 @@ from pgbus.engine.observe.emission import WorkflowCancelled, WorkflowPaused
 NAMES = [
     "pgbus.workflow.step", "pgbus.workflow_paused", "pgbus.workflow_finished",
     "pgbus.workflow_cancelled", "pgbus.workflow.stall_detected",
-    "pgbus.job_completed", "pgbus.job_failed", "pgbus.job_dead_lettered",
+    "pgbus.workflow.signal", "pgbus.workflow.wait_timed_out", "pgbus.workflow.gauge",
+    "pgbus.job_completed", "pgbus.job_failed", "pgbus.job_dead_lettered", "pgbus.batch_finished",
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from pgbus import Workflow, step
+from pgbus import FanOut, Workflow, fan_out, job, step
 from pgbus.engine.errors import RunNotFound
 from pgbus.engine.insights import runs
 from pgbus.engine.insights.runs import RunFilter
@@ -38,6 +38,19 @@ class Ship(Workflow[Parcel]):
 class Other(Workflow):
     @step
     def only(self): ...
+
+
+@job
+def greet(name: str) -> None: ...
+
+
+class Await(Workflow):
+    @step(wait_for="paid", wait_timeout=60, on_timeout="notify")
+    def capture(self): ...
+
+    @fan_out
+    def greetings(self, batch: FanOut):
+        batch.add_many(greet, [(name,) for name in "abc"])
 
 
 @pytest.fixture
@@ -172,6 +185,58 @@ def test_a_summary_says_whether_its_step_could_run_now(bus, driver, list_page):
     assert (scheduled.current_step, scheduled.due) == ("send", False)
 
 
+def test_a_run_that_waits_for_a_signal_tells_which_and_until_when(bus, driver, list_page, detail):
+    run = Await.start()
+    driver.drain()
+    (listed,) = list_page().runs
+    (attempt,) = detail(run).attempts
+    for one in (listed, attempt):
+        assert (one.waiting_for, one.batch_id, one.late_since) == ("paid", None, None)
+        assert (one.timeout_at - one.waiting_since).total_seconds() == pytest.approx(60, abs=1)
+    assert (listed.open_jobs, listed.total_jobs) == (None, None)
+    run.signal("paid")
+    (woken,) = list_page().runs
+    assert (woken.waiting_for, woken.waiting_since, woken.due) == ("paid", None, True)
+
+
+def test_a_run_that_waits_for_jobs_tells_how_many_are_open(bus, driver, database, list_page):
+    def counted():
+        (run,) = list_page().runs
+        return run.open_jobs, run.total_jobs
+
+    run = Await.start()
+    driver.drain()
+    assert counted() == (None, None)
+    run.signal("paid")
+    driver.drain()
+    assert counted() == (3, 3)
+    run.pause()
+    database.rows("UPDATE pgbus.batch_counters SET open = open - 1 WHERE counter = 0")
+    assert counted() == (2, 3)
+    database.rows("DELETE FROM pgbus.batch_counters")
+    assert counted() == (0, 3)
+    database.rows("DELETE FROM pgbus.batches")
+    assert counted() == (None, None)
+
+
+def test_an_attempt_that_waits_or_was_woken_has_not_run_since(bus, driver, database, detail):
+    run = Await.start()
+    driver.drain()
+    database.rows(
+        "UPDATE pgbus.workflow_steps SET created_at = created_at - interval '1 h',"
+        " scheduled_at = created_at - interval '1 h',"
+        " started_at = created_at - interval '59 min' - interval '58 s',"
+        " waiting_since = created_at - interval '59 min' - interval '57 s'"
+    )
+    (waiting,) = detail(run).attempts
+    assert (waiting.waited_seconds, waiting.queued_seconds, waiting.ran_seconds) == (0, 2, 1)
+    run.signal("paid")
+    (woken,) = detail(run).attempts
+    assert woken.waited_seconds == pytest.approx(3600, abs=60)
+    assert woken.queued_seconds < 60
+    assert woken.ran_seconds is None
+
+
 def test_an_attempt_tells_where_its_time_went(bus, driver, database, detail):
     run = Ship.start()
     driver.drain()
@@ -225,7 +290,7 @@ def test_a_run_whose_class_is_not_loaded_offers_only_what_needs_no_class(bus, da
     database.rows("UPDATE pgbus.workflows SET workflow_class = 'gone.Gone', status = 'paused'")
     shown = detail(run)
     assert not shown.class_loaded
-    assert shown.available_actions == (Verb.CANCEL,)
+    assert shown.available_actions == (Verb.CANCEL, Verb.SIGNAL)
 
 
 @pytest.mark.rows_by_hand

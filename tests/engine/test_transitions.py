@@ -41,7 +41,9 @@ def test_an_ending_that_the_table_does_not_know_is_refused(bus, database, driver
     wrong = dataclasses.replace(final, target=RunStatus.FINISHED)
     before = rows(database)
     with pytest.raises(RuntimeError, match="advance would move a run from performing to finished"):
-        endings.finalize(own, driver.worker, delivery, wrong, may_continue=False)
+        endings.finalize(
+            own, driver.worker, delivery, wrong, may_continue=False, takes_signals=False
+        )
     assert rows(database) == before
 
 

@@ -6,9 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pgbus import Workflow, on_exception, step
+from pgbus import Workflow, fan_out, job, on_exception, step
 from pgbus.engine.definition import registry
-from pgbus.engine.errors import InvalidTransition, NotPaused, StepNotDefined
+from pgbus.engine.errors import InvalidTransition, NotOngoing, NotPaused, StepNotDefined
+from pgbus.engine.jobs.execute import execute
+from pgbus.engine.runner import waits
 from pgbus.engine.states import NEEDS_CLASS, Verb
 
 
@@ -69,9 +71,44 @@ class Later(Workflow):
     def work(self): ...
 
 
-def _paused_meanwhile(driver, does):
+class Expectant(Workflow):
+    """Its first step waits for a signal, and gives up after an hour."""
+
+    @step(wait_for="shipped", wait_timeout=timedelta(hours=1))
+    def work(self): ...
+
+    @step(wait=timedelta(hours=1))
+    def follow(self): ...
+
+
+class Undaunted(Workflow):
+    """Its first step runs without its signal, too."""
+
+    @step(wait_for="shipped", wait_timeout=timedelta(hours=1), on_timeout="run")
+    def work(self): ...
+
+    @step(wait=timedelta(hours=1))
+    def follow(self): ...
+
+
+@job
+def tell(): ...
+
+
+class Spread(Workflow):
+    """Its first step waits for a job."""
+
+    @fan_out
+    def work(self, batch):
+        batch.add(tell)
+
+    @step(wait=timedelta(hours=1))
+    def follow(self): ...
+
+
+def _paused_meanwhile(driver, does, workflow=Twofold):
     """A run that was paused while its body ran; the body has ended since."""
-    run = Twofold.start(does=does)
+    run = workflow.start(does=does)
     (delivery,) = driver.take()
     run.pause()
     driver.perform(delivery)
@@ -88,6 +125,32 @@ def _claimed(driver):
     (delivery,) = driver.take()
     assert delivery.verdict == "claimed"
     return run
+
+
+def _parked(driver, workflow):
+    """A run whose first step waits."""
+    run = workflow.start()
+    driver.perform(driver.take()[0])
+    return run.reload()
+
+
+def _signalled(run):
+    run.signal("shipped")
+    return run.reload()
+
+
+def _timed_out(driver, workflow):
+    run = _parked(driver, workflow)
+    assert waits.expire(driver.services, driver.worker, run.workflow_id, early=True)
+    return run.reload()
+
+
+def _resolved(driver):
+    """A run that was paused while it waited for a batch, which has ended since."""
+    run = _parked(driver, Spread).pause()
+    execute(driver.services, driver.take()[0])
+    driver.perform(driver.take()[0])
+    return run.reload()
 
 
 STATES = {
@@ -107,6 +170,17 @@ STATES = {
     "paused, reattempt held": lambda driver: _paused_meanwhile(driver, "decline"),
     "paused, cancel held": lambda driver: _paused_meanwhile(driver, "despair"),
     "paused, skip held": lambda driver: _paused_meanwhile(driver, "shrug"),
+    "waiting for a signal": lambda driver: _parked(driver, Expectant),
+    "waiting for a batch": lambda driver: _parked(driver, Spread),
+    "paused, waiting for a signal": lambda driver: _parked(driver, Expectant).pause(),
+    "paused, waiting for a batch": lambda driver: _parked(driver, Spread).pause(),
+    "paused, fan-out held": lambda driver: _paused_meanwhile(driver, "end", Spread),
+    "paused, batch ended": _resolved,
+    "woken": lambda driver: _signalled(_parked(driver, Expectant)),
+    "woken, then paused": lambda driver: _signalled(_parked(driver, Expectant)).pause(),
+    "paused, then woken": lambda driver: _signalled(_parked(driver, Expectant).pause()),
+    "timed out": lambda driver: _timed_out(driver, Expectant),
+    "timed out, to run": lambda driver: _timed_out(driver, Undaunted),
     "finished": lambda driver: _driven(driver, Lonely.start()),
     "finished, last skipped": lambda driver: _driven(driver, Lonely.start(skipped=True)),
     "cancelled, due": lambda driver: Twofold.start(does="end").cancel(),
@@ -133,6 +207,17 @@ IS = {
     "paused, reattempt held": ("paused", "failed"),
     "paused, cancel held": ("paused", "failed"),
     "paused, skip held": ("paused", "skipped"),
+    "waiting for a signal": ("waiting", "waiting"),
+    "waiting for a batch": ("waiting", "waiting"),
+    "paused, waiting for a signal": ("paused", "waiting"),
+    "paused, waiting for a batch": ("paused", "waiting"),
+    "paused, fan-out held": ("paused", "waiting"),
+    "paused, batch ended": ("paused", "completed"),
+    "woken": ("ready", "scheduled"),
+    "woken, then paused": ("paused", "scheduled"),
+    "paused, then woken": ("paused", "scheduled"),
+    "timed out": ("paused", "failed"),
+    "timed out, to run": ("ready", "scheduled"),
     "finished": ("finished", "completed"),
     "finished, last skipped": ("finished", "skipped"),
     "cancelled, due": ("cancelled", "cancelled"),
@@ -143,7 +228,11 @@ IS = {
 
 PAUSED_STATES = [name for name, (status, _) in IS.items() if status == "paused"]
 OVER = [name for name, (status, _) in IS.items() if status in ("finished", "cancelled")]
-OPEN = [name for name, (_, attempt) in IS.items() if attempt in ("scheduled", "in_progress")]
+READY_STATES = [name for name, (status, _) in IS.items() if status == "ready"]
+WAITING_STATES = [name for name, (status, _) in IS.items() if status == "waiting"]
+OPEN = [
+    name for name, (_, attempt) in IS.items() if attempt in ("scheduled", "waiting", "in_progress")
+]
 
 
 def _expected():
@@ -155,7 +244,7 @@ def _expected():
     goes_on = [("resumed", "paused", "ready", True), ("step_scheduled", "ready", "ready", False)]
     ends = [("resumed", "paused", "paused", True), ("finished", "paused", "finished", False)]
 
-    for state in ("ready, due", "ready, due later", "performing"):
+    for state in (*READY_STATES, *WAITING_STATES, "performing"):
         was = IS[state][0]
         table[state, "pause"] = ("paused", IS[state][1], [("paused", was, "paused", True)], None)
 
@@ -167,7 +256,7 @@ def _expected():
             "cancelled", closed, [("cancelled", was, "cancelled", True)], None,
         )  # fmt: skip
 
-    for state in ("ready, due", "ready, due later"):
+    for state in READY_STATES:
         table[state, "run_now"] = (
             "ready",
             "scheduled",
@@ -178,16 +267,23 @@ def _expected():
             "ready", "scheduled", [("rescheduled", "ready", "ready", True)], None,
         )  # fmt: skip
 
-    for state in ("paused, due", "paused, due later"):
+    for state in ("paused, due", "paused, due later", "woken, then paused", "paused, then woken"):
         table[state, "resume"] = (
             "ready", "scheduled", [("resumed", "paused", "ready", True)], None,
         )  # fmt: skip
     table["paused, body running", "resume"] = (
         "performing", "in_progress", [("resumed", "paused", "performing", True)], None,
     )  # fmt: skip
-    for state in ("paused, failed", "paused, failure held", "paused, reattempt held"):
+    waits_on = [("resumed", "paused", "waiting", True)]
+    opens = [*waits_on, ("fan_out_opened", "waiting", "waiting", False)]
+    for state in ("paused, waiting for a signal", "paused, waiting for a batch"):
+        table[state, "resume"] = ("waiting", "waiting", waits_on, None)
+    table["paused, fan-out held", "resume"] = ("waiting", "waiting", opens, None)
+    for state in ("paused, failed", "paused, failure held", "paused, reattempt held", "timed out"):
         table[state, "resume"] = ("ready", "failed", goes_on, ("work", 2))
-    for state in ("paused by its body", "paused, advance held", "paused, pause held"):
+    for state in (
+        "paused by its body", "paused, advance held", "paused, pause held", "paused, batch ended",
+    ):  # fmt: skip
         table[state, "resume"] = ("ready", "completed", goes_on, ("follow", 1))
     table["paused, skip held", "resume"] = ("ready", "skipped", goes_on, ("follow", 1))
     table["paused by its last body", "resume"] = ("finished", "completed", ends, None)
@@ -206,14 +302,33 @@ def _expected():
         ("step_skipped", "paused", "ready", True),
         ("step_scheduled", "ready", "ready", False),
     ]
+    for state in WAITING_STATES:
+        past = [("step_skipped", "waiting", "ready", True), skipped[1]]
+        table[state, "skip"] = ("ready", "skipped", past, ("follow", 1))
     for state in PAUSED_STATES:
-        if IS[state][1] in ("failed", "scheduled"):
+        if IS[state][1] in ("failed", "scheduled", "waiting"):
             table[state, "skip"] = ("ready", "skipped", skipped, ("follow", 1))
     table["paused, due later", "skip"] = (
         "finished", "skipped",
         [("step_skipped", "paused", "paused", True), ("finished", "paused", "finished", False)],
         None,
     )  # fmt: skip
+
+    for state, (was, attempt) in IS.items():
+        if state not in OVER:
+            received = [("signal_received", was, was, True)]
+            table[state, "signal"] = (was, attempt, received, None)
+    for state, status in (
+        ("waiting for a signal", "ready"),
+        ("paused, waiting for a signal", "paused"),
+    ):
+        was = IS[state][0]
+        wakes = [
+            ("signal_received", was, was, True),
+            ("signal_claimed", was, status, False),
+            ("step_scheduled", status, status, False),
+        ]
+        table[state, "signal"] = (status, "scheduled", wakes, ("work", 1))
 
     for state in OVER:
         was, attempt = IS[state]
@@ -224,16 +339,23 @@ def _expected():
 EXPECTED = _expected()
 
 
+REFUSALS = {Verb.RESUME: NotPaused, Verb.RESUME_AT: NotPaused, Verb.SIGNAL: NotOngoing}
+
+
 def _ask(run, verb):
     arguments = {
         Verb.RESUME_AT: [run.steps[-1].step_name],
         Verb.RESCHEDULE: [datetime.now(UTC) + timedelta(minutes=30)],
+        Verb.SIGNAL: ["shipped"],
     }
     return getattr(run, verb)(*arguments.get(verb, ()), actor="ann", reason="because")
 
 
 def _everything(database):
-    tables = ["pgbus.workflows", "pgbus.workflow_steps", "pgbus.workflow_events"]
+    tables = [
+        "pgbus.workflows", "pgbus.workflow_steps", "pgbus.workflow_events", "pgbus.workflow_signals",
+        "pgbus.batches", "pgbus.batch_counters", "pgbus.batch_jobs",
+    ]  # fmt: skip
     queues = database.rows("SELECT queue_name FROM pgmq.meta ORDER BY 1")
     tables += [f"pgmq.q_{queue}" for (queue,) in queues]
     return {table: database.rows(f"SELECT t::text FROM {table} t ORDER BY 1") for table in tables}
@@ -258,7 +380,7 @@ def test_a_verb_that_the_table_does_not_allow_names_the_state_and_changes_nothin
     refused = [verb for verb in Verb if (state, verb) not in EXPECTED]
     assert set(run.available_actions).isdisjoint(refused)
     for verb in refused:
-        kind = NotPaused if verb in ("resume", "resume_at") else InvalidTransition
+        kind = REFUSALS.get(verb, InvalidTransition)
         with pytest.raises(InvalidTransition) as refusal:
             _ask(run, verb)
         assert type(refusal.value) is kind
@@ -277,7 +399,7 @@ def test_a_verb_that_the_table_allows_does_what_it_says(bus, driver, state, verb
     assert verb in run.available_actions
     status, attempt, events, scheduled = EXPECTED[state, verb]
     answer = _ask(run, verb)
-    if verb != Verb.RERUN:
+    if verb not in (Verb.RERUN, Verb.SIGNAL):
         assert answer is run
         assert run.status == status
     assert run.reload().status == status

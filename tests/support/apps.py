@@ -19,11 +19,12 @@ import sqlalchemy
 from blinker import signal
 from sqlalchemy.orm import sessionmaker
 
-from pgbus import Pgbus, StepContext, Workflow, job, step
+from pgbus import Pgbus, StepContext, Workflow, fan_out, job, step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pgbus import FanOut
     from pgbus.engine.observe.emission import StepEnded
 
 
@@ -267,3 +268,15 @@ class Patient(Workflow):
     def one(self) -> None:
         while not Path(self.arguments["path"]).exists():
             Event().wait(0.01)
+
+
+class Spread(Workflow):
+    """Its first step waits for two jobs."""
+
+    @fan_out(on_stall="reattempt")
+    def notify(self, batch: FanOut) -> None:
+        batch.add_many(noted_job, [("a",), ("b",)])
+
+    @step(on_stall="reattempt")
+    def ship(self) -> None:
+        note("ship")

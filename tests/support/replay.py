@@ -24,23 +24,29 @@ if TYPE_CHECKING:
 #: The moves of which an event may carry the change of the run's status.
 _CARRIED_BY: dict[Event, tuple[Move | Verb, ...]] = {
     Event.STARTED: (Move.START,),
-    Event.STEP_SCHEDULED: (Move.ADVANCE, Move.REATTEMPT),
+    # A wake alone: its matcher raised, and is asked again at the gate.
+    Event.STEP_SCHEDULED: (Move.ADVANCE, Move.REATTEMPT, Move.WAKE),
     Event.STEP_STARTED: (Move.CLAIM,),
     Event.STEP_SKIPPED: (Verb.SKIP,),
     Event.PAUSED: (Verb.PAUSE, Move.STEP_PAUSE),
     Event.RESUMED: (Verb.RESUME, Verb.RESUME_AT),
     Event.CANCELLED: (Verb.CANCEL, Verb.RESUME, Move.STEP_CANCEL, Move.HOLD),
     Event.FINISHED: (Verb.RESUME, Verb.SKIP, Move.FINISH),
+    Event.STEP_WAITING: (Move.PARK,),
+    Event.SIGNAL_CLAIMED: (Move.WAKE,),
+    Event.WAIT_TIMED_OUT: (Move.WAKE, Move.RESOLVE),
+    Event.FAN_OUT_FINISHED: (Move.RESOLVE,),
 }
 
 _BODY_RUNS = frozenset({RunStatus.PERFORMING, RunStatus.PAUSED})
 
 #: Where an event may stand without a change: the next event, or none, carries it.
 _WITHOUT_CHANGE: dict[Event, frozenset[RunStatus]] = {
-    Event.STEP_SCHEDULED: frozenset({RunStatus.READY}),
+    # Of a paused run whose waiting step took a signal.
+    Event.STEP_SCHEDULED: frozenset({RunStatus.READY, RunStatus.PAUSED}),
     Event.STEP_COMPLETED: _BODY_RUNS,
     Event.STEP_FAILED: _BODY_RUNS,
-    Event.STEP_SKIPPED: _BODY_RUNS,
+    Event.STEP_SKIPPED: _BODY_RUNS | {RunStatus.WAITING},
     Event.STEP_REATTEMPTED: _BODY_RUNS,
     Event.STALL_DETECTED: _BODY_RUNS,
     Event.RESUMED: frozenset({RunStatus.PAUSED}),
@@ -48,15 +54,28 @@ _WITHOUT_CHANGE: dict[Event, frozenset[RunStatus]] = {
     Event.RESCHEDULED: frozenset({RunStatus.READY}),
     Event.RERUN: TRANSITIONS[Verb.RERUN].sources,
     Event.LATE_COMPLETION_IGNORED: frozenset(RunStatus),
+    Event.SIGNAL_RECEIVED: ONGOING,
+    Event.SIGNAL_CLAIMED: _BODY_RUNS,
+    # Of a body that ended while its run was paused.
+    Event.STEP_WAITING: frozenset({RunStatus.PAUSED}),
+    Event.WAIT_TIMED_OUT: TRANSITIONS[Move.NOTICE].sources,
+    Event.FAN_OUT_OPENED: frozenset({RunStatus.PERFORMING, RunStatus.WAITING}),
+    # Of an empty batch; of one that ended while its run was paused.
+    Event.FAN_OUT_FINISHED: _BODY_RUNS,
 }
 
 #: From which state of its attempt an event may come, and what it leaves the attempt in.
-_OF_ATTEMPT: dict[Event, tuple[AttemptStatus | None, AttemptStatus]] = {
-    Event.STEP_SCHEDULED: (None, AttemptStatus.SCHEDULED),
-    Event.STEP_STARTED: (AttemptStatus.SCHEDULED, AttemptStatus.IN_PROGRESS),
-    Event.STEP_COMPLETED: (AttemptStatus.IN_PROGRESS, AttemptStatus.COMPLETED),
-    Event.STEP_FAILED: (AttemptStatus.IN_PROGRESS, AttemptStatus.FAILED),
-    Event.STEP_REATTEMPTED: (AttemptStatus.IN_PROGRESS, AttemptStatus.FAILED),
+_OF_ATTEMPT: dict[Event, tuple[set[AttemptStatus | None], AttemptStatus]] = {
+    Event.STEP_SCHEDULED: ({None, AttemptStatus.WAITING}, AttemptStatus.SCHEDULED),
+    Event.STEP_STARTED: ({AttemptStatus.SCHEDULED}, AttemptStatus.IN_PROGRESS),
+    Event.STEP_COMPLETED: ({AttemptStatus.IN_PROGRESS}, AttemptStatus.COMPLETED),
+    Event.STEP_FAILED: ({AttemptStatus.IN_PROGRESS}, AttemptStatus.FAILED),
+    Event.STEP_REATTEMPTED: ({AttemptStatus.IN_PROGRESS}, AttemptStatus.FAILED),
+    Event.STEP_WAITING: ({AttemptStatus.IN_PROGRESS}, AttemptStatus.WAITING),
+    Event.FAN_OUT_FINISHED: (
+        {AttemptStatus.WAITING, AttemptStatus.IN_PROGRESS},
+        AttemptStatus.IN_PROGRESS,
+    ),
 }
 
 _NEWEST = {
@@ -130,14 +149,19 @@ def _replayed_attempts(trail: list[_Entry]) -> Attempts:
         if entry.event in (Event.STEP_SCHEDULED, Event.CANCELLED):
             # Scheduling another attempt (resume_at) or cancelling the run closes what is open.
             attempts |= {
-                step: AttemptStatus.CANCELLED for step, status in attempts.items() if status in OPEN
+                step: AttemptStatus.CANCELLED
+                for step, status in attempts.items()
+                if status in OPEN
+                and not (entry.event is Event.STEP_SCHEDULED and step == entry.step)
             }
         if entry.event is Event.STEP_SKIPPED:
             assert attempts[entry.step] is not AttemptStatus.COMPLETED, trail
             attempts[entry.step] = AttemptStatus.SKIPPED
+        elif entry.event is Event.WAIT_TIMED_OUT and entry.target is RunStatus.PERFORMING:
+            attempts[entry.step] = AttemptStatus.IN_PROGRESS
         elif entry.event in _OF_ATTEMPT:
             before, after = _OF_ATTEMPT[entry.event]
-            assert attempts.get(entry.step) is before, f"{entry} in {trail}"
+            assert attempts.get(entry.step) in before, f"{entry} in {trail}"
             attempts[entry.step] = after
     return attempts
 

@@ -16,7 +16,7 @@ import psutil
 from support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from support.database import Database
@@ -25,29 +25,30 @@ APP = "support.apps:make_bus"
 _TESTS = Path(__file__).parents[1]
 
 
-class Process:
-    """`pgbus worker`, `dispatcher` or `start` on the application `support.apps`."""
+class Child:
+    """A Python module that runs in a process of its own, with the settings in its environment."""
 
     def __init__(
         self,
         url: str,
-        kind: str,
-        settings: dict[str, Any],
+        module: Sequence[str],
+        settings: Mapping[str, Any],
         *,
-        aimed_at: str = "",
-        options: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
+        path: Sequence[Path] = (),
     ) -> None:
         self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by end())
-        variables = {f"PGBUS_{name.upper()}": str(value) for name, value in settings.items()}
         environment = {
             **{name: text for name, text in os.environ.items() if not name.startswith("PGBUS_")},
             "PGBUS_DATABASE_URL": url,
-            "PYTHONPATH": os.pathsep.join([str(_TESTS), os.environ.get("PYTHONPATH", "")]),
-            "AIMED_AT": aimed_at,
-            **variables,
+            "PYTHONPATH": os.pathsep.join(
+                [*map(str, [*path, _TESTS]), os.environ.get("PYTHONPATH", "")]
+            ),
+            **{f"PGBUS_{name.upper()}": str(value) for name, value in settings.items()},
+            **(variables or {}),
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "pgbus.engine.cli", kind, "--app", APP, *options],
+            [sys.executable, "-m", *module],
             env=environment,
             cwd=_TESTS,
             stdin=subprocess.DEVNULL,
@@ -116,6 +117,22 @@ class Process:
             process.wait()
         self._last_words = self.log
         self._output.close()
+
+
+class Process(Child):
+    """`pgbus worker`, `dispatcher` or `start` on the application `support.apps`."""
+
+    def __init__(
+        self,
+        url: str,
+        kind: str,
+        settings: Mapping[str, Any],
+        *,
+        aimed_at: str = "",
+        options: Sequence[str] = (),
+    ) -> None:
+        command = ["pgbus.engine.cli", kind, "--app", APP, *options]
+        super().__init__(url, command, settings, variables={"AIMED_AT": aimed_at})
 
 
 @contextmanager

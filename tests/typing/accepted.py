@@ -10,15 +10,20 @@ from typing import Any, NoReturn, assert_type
 from sqlalchemy.orm import Session
 
 from pgbus import (
+    FanOut,
+    SignalMatcher,
     StepContext,
     Workflow,
     cancel_if,
     current_delivery,
+    fan_out,
     job,
     on_exception,
     removed_step,
+    signal_type,
     step,
 )
+from pgbus.engine.definition.signal import Signal
 from pgbus.engine.definition.start import StartOptions
 from pgbus.engine.jobs.delivery import JobDelivery
 
@@ -27,6 +32,19 @@ from pgbus.engine.jobs.delivery import JobDelivery
 class Order:
     id: int
     paid: bool
+
+
+@dataclass
+class Payment:
+    amount: int
+
+
+class FromBank:
+    def matches(self, signal: Signal) -> bool:
+        return signal.actor == "bank"
+
+
+PAID = signal_type("paid", Payment)
 
 
 class PaymentDeclinedError(Exception):
@@ -93,6 +111,52 @@ class OrderWorkflow(Workflow[Order], queue="orders", priority=0, wait=1.5):
     again = step("reserve", after_step="remind")
 
 
+def notify_elsewhere(workflow: OrderWorkflow, batch: FanOut) -> None:
+    batch.add(notify_vendor, workflow.attempt)
+
+
+class Waiting(Workflow[Order]):
+    def due(self) -> datetime | None:
+        return None
+
+    @step(wait_for="paid", wait_timeout=timedelta(days=7), on_timeout="run")
+    def capture(self) -> None:
+        assert_type(self.received_signal, Signal | None)
+        assert_type(self.require_signal().payload["amount"], Any)
+        assert_type(PAID.value_of(self.require_signal().payload), Payment)
+        assert_type((self.timed_out, self.signal_ready, self.woken), tuple[bool, bool, bool])
+
+    @step(wait_for=PAID, wait_timeout="due")
+    def typed(self) -> None: ...
+
+    @step(
+        wait_for=SignalMatcher("shipped", lambda payload: payload["region"] == "eu"),
+        wait_timeout=lambda self: self.attempt * 60,
+        skip_if=lambda self: not self.signal_ready,
+    )
+    async def matched(self) -> None: ...
+
+    @step(wait_for=FromBank(), wait_timeout=due, on_timeout="notify")
+    def custom(self) -> None: ...
+
+    @fan_out
+    def notify(self, batch: FanOut) -> None:
+        batch.add(notify_vendor, 7, copy=True)
+        batch.add(notify_vendor.options(wait=60), 7)
+        batch.add_many(notify_vendor, [(7,), (8,)])
+        with batch.collecting():
+            notify_vendor.enqueue(7)
+
+    @fan_out(on_batch_failure="skip", wait=5)
+    async def later(self, batch: FanOut) -> None: ...
+
+    @fan_out
+    def _(self, batch: FanOut) -> None: ...
+
+    elsewhere = fan_out(notify_elsewhere, job_options={"queue": "mail"})
+    again = fan_out("notify", after_step="notify")
+
+
 class Rush(OrderWorkflow):
     @step(before_step="reserve")
     def hurry(self) -> None: ...
@@ -120,6 +184,24 @@ def starts(order: Order) -> None:
     Untyped.start(order)
 
 
+def signals(order: Order, session: Session) -> None:
+    assert_type(Waiting.signal(order, "paid"), Signal | None)
+    Waiting.signal(
+        order,
+        "paid",
+        payload={"amount": 5},
+        idempotency_key="event-7",
+        actor="bank",
+        reason="paid",
+        session=session,
+        missing="ignore",
+    )
+
+
+def fan_outs_stay_methods(workflow: Waiting, batch: FanOut) -> None:
+    assert_type(workflow.notify(batch), None)
+
+
 def never_returns(workflow: OrderWorkflow) -> NoReturn:
     workflow.skip()
 
@@ -136,8 +218,8 @@ async def send_mail(to: str) -> None: ...
 
 async def jobs(session: Session) -> None:
     assert_type(notify_vendor(7, copy=True), str)
-    assert_type(notify_vendor.enqueue(7, copy=True), int)
-    assert_type(send_mail.options(wait=60, session=session).enqueue(to="ann"), int)
+    assert_type(notify_vendor.enqueue(7, copy=True), int | None)
+    assert_type(send_mail.options(wait=60, session=session).enqueue(to="ann"), int | None)
     notify_vendor.options(
         queue="slow", priority=0, wait=timedelta(days=1), wait_until=datetime.now(UTC)
     ).enqueue(7)

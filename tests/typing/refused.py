@@ -2,12 +2,27 @@
 
 # pyright: strict
 
-from pgbus import Workflow, cancel_if, job, on_exception, step
+from pgbus import (
+    FanOut,
+    SignalMatcher,
+    Workflow,
+    cancel_if,
+    fan_out,
+    job,
+    on_exception,
+    signal_type,
+    step,
+)
 from pgbus.engine.definition.start import StartOptions
 
 
 class Order:
     paid = False
+
+
+class NoMatcher:
+    def takes(self) -> bool:
+        return True
 
 
 class Refused(Workflow[Order]):
@@ -47,6 +62,43 @@ class Refused(Workflow[Order]):
     @step
     def waits(self) -> None:
         self.reattempt(wait="soon")  # refused
+
+    @step(wait_for=NoMatcher())  # refused
+    def matches_nothing(self) -> None: ...
+
+    @step(wait_for="paid", wait_timeout=lambda self: "soon")  # refused
+    def never_due(self) -> None: ...
+
+    @step(wait_for="paid", on_timeout="explode")  # refused
+    def explodes(self) -> None: ...
+
+    @step  # refused
+    def wants_a_batch(self, batch: FanOut) -> None: ...
+
+    @fan_out  # refused
+    def takes_no_batch(self) -> None: ...
+
+    @fan_out(wait_for="paid")  # refused
+    def waits_for_both(self, batch: FanOut) -> None: ...
+
+    @fan_out(on_batch_failure="reattempt")  # refused
+    def tries_again(self, batch: FanOut) -> None: ...
+
+    @fan_out
+    def spreads(self, batch: FanOut) -> None:
+        batch.add(notify_vendor, "7")  # refused
+        batch.add(notify_vendor)  # refused
+        self.output(told=self.received_signal.payload)  # refused
+
+
+SignalMatcher("paid", "eu")  # refused
+signal_type("paid", "Payment")  # refused
+
+
+def signals(order: Order) -> None:
+    Refused.signal("not an order", "paid")  # refused
+    Refused.signal(order)  # refused
+    Refused.signal(order, "paid", missing="retry")  # refused
 
 
 def starts(order: Order, options: StartOptions[Order]) -> None:

@@ -1,10 +1,11 @@
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pgbus import Workflow, on_exception, removed_step, step
-from pgbus.engine.decision import ErrorEntry, EventEntry, Held, NextAttempt
+from pgbus import SignalMatcher, Workflow, fan_out, on_exception, removed_step, step
+from pgbus.engine.decision import ErrorEntry, EventEntry, Held, NextAttempt, Wait
 from pgbus.engine.definition.policy import PolicyAction
 from pgbus.engine.runner.decide import (
     MAX_STALL_REATTEMPTS,
@@ -28,6 +29,7 @@ from pgbus.engine.states import (
     RunStatus,
     StallAction,
 )
+from pgbus.engine.storage.batches import BatchPlan, MemberMessage, NewBatch
 
 LATER = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -192,12 +194,107 @@ def test_an_attempt_whose_step_is_not_declared_can_still_end():
         (Held(Move.ADVANCE), {"move": "advance"}),
         (Held(Move.FINISH, "enough"), {"move": "finish", "reason": "enough"}),
         (Held(Move.REATTEMPT, wait=30.5), {"move": "reattempt", "wait": 30.5}),
+        (Held(Move.PARK, batch="{}"), {"move": "park", "batch": "{}"}),
     ],
 )
 def test_what_is_held_comes_back_from_its_document(held, document):
     assert json.loads(held.encode()) == document
     assert Held.decode(held.encode()) == held
     assert type(Held.decode(held.encode()).move) is Move
+
+
+class Shipment(Workflow):
+    @step(wait_for=SignalMatcher("shipped"))
+    def receive(self): ...
+
+    @fan_out
+    def notify(self, batch): ...
+
+    @fan_out(on_batch_failure="cancel")
+    def announce(self, batch): ...
+
+    @fan_out(on_batch_failure="skip")
+    def advertise(self, batch): ...
+
+    @step
+    def close(self): ...
+
+
+def deciding(step_name):
+    definition = Shipment._definition
+    return Decider(definition, definition.step(step_name), lambda step: f"q_{step.name}")
+
+
+@pytest.mark.parametrize(
+    ("timeout_at", "told"), [(LATER, "2030-01-01T00:00:00+00:00"), (None, None)]
+)
+def test_at_its_gate_an_attempt_parks_and_says_for_what_and_until_when(timeout_at, told):
+    final = deciding("receive").park_at_gate(timeout_at)
+    assert (final.move, final.target) == (Move.PARK, RunStatus.WAITING)
+    assert (final.attempt_status, final.outcome) == (AttemptStatus.WAITING, None)
+    assert final.events == (
+        EventEntry(Event.STEP_WAITING, None, {"wait_for": "shipped", "timeout_at": told}),
+    )
+    assert final.wait == Wait("shipped", timeout_at)
+    # It parks in the transaction that claimed it: its run cannot be paused between.
+    assert (final.held, final.next, final.output) == (None, None, None)
+
+
+PLAN = BatchPlan(
+    NewBatch(batch_id="b1", description="Shipment#notify r1", properties="{}", step_queue="q_notify"),
+    (
+        MemberMessage("shop.tell", "pgbus_default", '{"job": "shop.tell"}', 5.0, None),
+        MemberMessage("shop.tell", "pgbus_mail", '{"job": "shop.tell"}', 0.0, LATER),
+    ),
+)  # fmt: skip
+
+
+def test_a_fan_out_parks_on_its_batch_and_keeps_its_output():
+    final = deciding("notify").after_fan_out('{"a": 1}', PLAN)
+    assert (final.move, final.target) == (Move.PARK, RunStatus.WAITING)
+    assert (final.attempt_status, final.outcome) == (AttemptStatus.WAITING, None)
+    assert final.events == (
+        EventEntry(Event.FAN_OUT_OPENED, None, {"batch_id": "b1", "size": 2}),
+        EventEntry(Event.STEP_WAITING, None, {"batch_id": "b1"}),
+    )
+    assert (final.output, final.wait, final.next) == ('{"a": 1}', Wait(batch=PLAN), None)
+
+
+def test_a_fan_outs_batch_can_be_opened_from_what_is_held():
+    held = Held.decode(deciding("notify").after_fan_out(None, PLAN).held.encode())
+    assert held.move is Move.PARK
+    assert BatchPlan.decode(held.batch) == PLAN
+
+
+def test_a_fan_out_of_nothing_has_completed():
+    final = deciding("notify").after_fan_out('{"a": 1}', None)
+    completed = deciding("notify").after_result(Result(Outcome.COMPLETED, '{"a": 1}'))
+    none = EventEntry(Event.FAN_OUT_FINISHED, None, {"failed_jobs": 0, "total_jobs": 0})
+    assert final == replace(completed, events=(none, *completed.events))
+    assert final.next == NextAttempt("announce", "q_announce")
+
+
+@pytest.mark.parametrize("step_name", ["notify", "announce", "advertise"])
+def test_a_batch_without_failures_completes_its_step(step_name):
+    of = deciding(step_name)
+    assert of.after_batch(None, '{"a": 1}') == of.after_result(
+        Result(Outcome.COMPLETED, '{"a": 1}')
+    )
+
+
+@pytest.mark.parametrize(
+    ("step_name", "action"),
+    [
+        ("notify", PolicyAction.PAUSE),
+        ("announce", PolicyAction.CANCEL),
+        ("advertise", PolicyAction.SKIP),
+    ],
+)
+def test_a_batch_with_failures_ends_its_step_as_that_says(step_name, action):
+    of = deciding(step_name)
+    final = of.after_batch(ERROR, '{"a": 1}')
+    assert final == of.after_error(ERROR, Ruling(action), output='{"a": 1}')
+    assert (final.error, final.output) == (ERROR, '{"a": 1}')
 
 
 def test_a_steps_turn_comes_at_the_later_of_its_waits():

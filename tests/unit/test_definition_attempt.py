@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from pgbus import StepContext, Workflow, step
-from pgbus.engine.definition.scope import AttemptScope, Phase, step_context
+from pgbus.engine.definition.scope import AttemptScope, GateReaders, Phase, step_context
 from pgbus.engine.definition.verbs import (
     CancelRun,
     FinishRun,
@@ -18,6 +18,7 @@ from pgbus.engine.definition.verbs import (
 )
 from pgbus.engine.errors import (
     AttemptLost,
+    NoSignal,
     NotInStep,
     PayloadError,
     PayloadTooLarge,
@@ -60,6 +61,13 @@ READERS = {
     "outputs": {"reserve": {"held": 1}},
 }
 
+GATE_READERS = {
+    "received_signal": None,
+    "timed_out": False,
+    "signal_ready": False,
+    "woken": False,
+}
+
 VERBS = {
     "pause": PauseRun,
     "cancel": CancelRun,
@@ -70,19 +78,21 @@ VERBS = {
 
 
 @pytest.mark.parametrize("phase", Phase)
-@pytest.mark.parametrize(("reader", "value"), READERS.items())
+@pytest.mark.parametrize(("reader", "value"), (READERS | GATE_READERS).items())
 def test_every_phase_has_the_readers(phase, reader, value):
     assert getattr(attempt(phase), reader) == value
 
 
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", READERS | GATE_READERS)
 def test_a_reader_outside_a_step_says_where_to_ask(reader):
     with pytest.raises(NotInStep, match=r"Order\.\w+ is only there while a step runs; .* the Run"):
         getattr(Order(), reader)
 
 
 @pytest.mark.parametrize(
-    "call", ["require_subject", "output", "checkpoint", *VERBS], ids=lambda name: name
+    "call",
+    ["require_subject", "require_signal", "output", "checkpoint", *VERBS],
+    ids=lambda name: name,
 )
 def test_nothing_of_a_step_can_be_called_outside_one(call):
     with pytest.raises(NotInStep, match="is only there while a step runs"):
@@ -95,6 +105,32 @@ def test_a_subject_that_is_gone_is_none_or_an_error():
     with pytest.raises(SubjectGone, match="Order w-1 has no subject"):
         gone.require_subject()
     assert attempt().require_subject() == "order"
+
+
+def at_gate(**changes):
+    defaults = {
+        "signal_ready": lambda: False,
+        "woken": lambda: False,
+        "received_signal": lambda: None,
+        "timed_out": False,
+    }
+    return attempt(gate=GateReaders(**(defaults | changes)))
+
+
+def test_a_step_that_waits_reads_its_gate():
+    assert at_gate(signal_ready=lambda: True).signal_ready is True
+    assert at_gate(woken=lambda: True).woken is True
+    assert at_gate(timed_out=True).timed_out is True
+    assert at_gate(received_signal=lambda: "signal").received_signal == "signal"
+    closed = at_gate()
+    assert [getattr(closed, reader) for reader in GATE_READERS] == [*GATE_READERS.values()]
+
+
+def test_a_signal_that_is_not_there_is_an_error_when_it_is_required():
+    assert at_gate(received_signal=lambda: "signal").require_signal() == "signal"
+    for without in (at_gate(timed_out=True), attempt()):
+        with pytest.raises(NoSignal, match="step 'pay' of Order w-1 runs without a signal: "):
+            without.require_signal()
 
 
 def test_the_output_of_a_step_is_what_it_recorded_or_none():

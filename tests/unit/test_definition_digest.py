@@ -5,10 +5,13 @@ from types import new_class
 
 import pytest
 
-from pgbus import Workflow, on_exception, removed_step, step
+from pgbus import SignalMatcher, Workflow, fan_out, on_exception, removed_step, step
 
 
 def work(self): ...
+
+
+def spread(self, batch): ...
 
 
 def definition_of(**steps):
@@ -28,6 +31,10 @@ def test_the_step_list_names_the_steps_in_order_and_leaves_defaults_out():
         ),
         lazy=step(work, wait=1, job_options={"wait": 2}, skip_if=lambda _self: True),
         gone=removed_step(),
+        waits=step(work, wait_for=SignalMatcher("paid"), wait_timeout=60, on_timeout="run"),
+        asks=step(work, wait_for="paid", wait_timeout="plain", on_timeout="pause"),
+        spread=fan_out(spread, on_batch_failure="skip"),
+        usual=fan_out(spread, on_batch_failure="pause"),
     )
     assert made.step_list == [
         {"name": "plain"},
@@ -40,6 +47,10 @@ def test_the_step_list_names_the_steps_in_order_and_leaves_defaults_out():
         },
         {"name": "lazy", "wait": 2, "skip_if": "<lambda>"},
         {"name": "gone", "removed": True},
+        {"name": "waits", "wait_for": "paid", "wait_timeout": 60, "on_timeout": "run"},
+        {"name": "asks", "wait_for": "paid", "wait_timeout": "plain"},
+        {"name": "spread", "fan_out": True, "on_batch_failure": "skip"},
+        {"name": "usual", "fan_out": True},
     ]
     assert json.loads(json.dumps(made.step_list)) == made.step_list
 
@@ -65,6 +76,8 @@ def test_the_same_declaration_has_the_same_digest():
         {"pay": step(work), "ship": step(work, transactional=True)},
         {"pay": step(work), "ship": step(work, skip_if="pay")},
         {"pay": step(work), "ship": step(work, job_options={"wait": 1})},
+        {"pay": step(work), "ship": step(work, wait_for="paid")},
+        {"pay": step(work), "ship": fan_out(spread)},
         {
             "pay": step(work),
             "ship": step(work, job_options={"wait_until": datetime(2040, 1, 1, tzinfo=UTC)}),

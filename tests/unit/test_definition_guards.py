@@ -121,7 +121,7 @@ def test_two_guards_of_one_name_are_refused():
             def gone(self): ...  # noqa: F811 # the mistake
 
 
-def test_a_step_is_guarded_by_a_guard_a_skip_if_or_its_grave():
+def test_a_step_is_guarded_by_a_guard_a_skip_if_a_wait_or_its_grave():
     class Free(Workflow):
         @step
         def plain(self): ...
@@ -129,8 +129,11 @@ def test_a_step_is_guarded_by_a_guard_a_skip_if_or_its_grave():
         @step(skip_if="plain")
         def skippable(self): ...
 
+        @step(wait_for="paid")
+        def waiting(self): ...
+
         gone = removed_step()
 
     free = Free._definition
-    assert [free.guarded(one) for one in free.steps] == [False, True, True]
+    assert [free.guarded(one) for one in free.steps] == [False, True, True, True]
     assert Guarded._definition.guarded(Guarded._definition.step("pay"))

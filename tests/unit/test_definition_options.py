@@ -8,6 +8,7 @@ from pgbus.engine.definition.step import (
     _CLASS_CHECKS,
     _JOB_CHECKS,
     ClassOptions,
+    FanOutOptions,
     JobOptions,
     StallAction,
     StepDeclaration,
@@ -15,6 +16,7 @@ from pgbus.engine.definition.step import (
     _checks,
 )
 from pgbus.engine.errors import DefinitionError
+from pgbus.engine.states import OnTimeout
 
 LATER = datetime(2040, 1, 1, tzinfo=UTC)
 
@@ -29,6 +31,9 @@ def make(**options):
 
         async def asks(self): ...
 
+        def due(self):
+            return LATER
+
     return Made._definition.step("pay")
 
 
@@ -38,6 +43,8 @@ def test_a_step_without_options_has_the_defaults():
     assert (plain.queue, plain.priority, plain.message_wait_until) == (None, 1, None)
     assert (plain.skip_if, plain.timeout, plain.on_stall) == (None, None, None)
     assert (plain.transactional, plain.removed, plain.policies) == (False, False, ())
+    assert (plain.wait_for, plain.wait_timeout) == (None, None)
+    assert plain.on_timeout is OnTimeout.PAUSE
 
 
 def test_every_option_reaches_the_step():
@@ -47,6 +54,9 @@ def test_every_option_reaches_the_step():
         on_stall="reattempt",
         transactional=True,
         job_options={"queue": "mail", "priority": 2, "wait": 1.5, "wait_until": LATER},
+        wait_for="paid",
+        wait_timeout=timedelta(days=7),
+        on_timeout="run",
     )
     assert full.wait == timedelta(seconds=30)
     assert full.timeout == timedelta(minutes=1)
@@ -54,6 +64,9 @@ def test_every_option_reaches_the_step():
     assert full.transactional is True
     assert (full.queue, full.priority) == ("mail", 2)
     assert (full.message_wait, full.message_wait_until) == (timedelta(seconds=1.5), LATER)
+    assert full.wait_for.name == "paid"
+    assert full.wait_timeout == timedelta(days=7)
+    assert full.on_timeout is OnTimeout.RUN
 
 
 def test_priority_0_is_not_taken_for_none():
@@ -69,6 +82,18 @@ def test_skip_if_takes_a_callable_or_the_name_of_a_method():
     assert make(skip_if="paid").skip_if(Paid()) == "yes"
 
 
+def test_wait_timeout_takes_seconds_a_callable_or_the_name_of_a_method():
+    class Due:
+        def due(self):
+            return "due"
+
+    assert make(wait_for="paid", wait_timeout=1.5).wait_timeout == timedelta(seconds=1.5)
+    assert make(wait_for="paid", wait_timeout="due").wait_timeout(Due()) == "due"
+    asked = make(wait_for="paid", wait_timeout=lambda self: self.due(), on_timeout="notify")
+    assert asked.wait_timeout(Due()) == "due"
+    assert asked.on_timeout is OnTimeout.NOTIFY
+
+
 async def asks_later(self): ...
 
 
@@ -76,7 +101,16 @@ async def asks_later(self): ...
     ("options", "problem"),
     [
         ({"wiat": 3}, "unknown option 'wiat'; there are wait, timeout"),
-        ({"wait_for": "paid"}, "unknown option 'wait_for'"),
+        ({"wait_timeout": 5}, "wait_timeout: it bounds .* no wait_for; add one, or .* timeout"),
+        ({"on_timeout": "skip"}, "on_timeout: without a wait_timeout no wait times out; add one"),
+        ({"wait_for": "paid", "on_timeout": "pause"}, "on_timeout: without a wait_timeout"),
+        ({"wait_for": "paid", "wait_timeout": 5, "on_timeout": 5}, "on_timeout: 5 is unknown; ch"),
+        ({"wait_for": "paid", "wait_timeout": 0}, "wait_timeout: 0 is no time at all; give more"),
+        ({"wait_for": "paid", "wait_timeout": -1}, "wait_timeout: -1 is no duration"),
+        ({"wait_for": "paid", "wait_timeout": LATER}, "wait_timeout: .* is no duration"),
+        ({"wait_for": "paid", "wait_timeout": "gone"}, "wait_timeout: .* no method 'gone'; define"),
+        ({"wait_for": "paid", "wait_timeout": "asks"}, "wait_timeout: .* is async and would never"),
+        ({"wait_for": "paid", "wait_timeout": lambda: 5}, r"wait_timeout: .*called with \(self\)"),
         ({"wait": -1}, "wait: -1 is no duration; give seconds or a timedelta"),
         ({"wait": timedelta(seconds=-1)}, "wait: datetime.timedelta.* is no duration"),
         ({"wait": "3"}, "wait: '3' is no duration"),
@@ -172,5 +206,7 @@ def test_a_bad_class_keyword_is_named_with_its_class(options, problem):
 
 def test_the_typed_options_are_the_ones_that_are_checked():
     assert set(StepOptions.__annotations__) == set(_checks(StepDeclaration(), object))
+    fan_out = StepDeclaration(fan_out=True)
+    assert set(FanOutOptions.__annotations__) == set(_checks(fan_out, object))
     assert set(JobOptions.__annotations__) == set(_JOB_CHECKS)
     assert set(ClassOptions.__annotations__) == set(_CLASS_CHECKS)

@@ -19,8 +19,8 @@ class RecordingBus:
         return f"<{self.name}>"
 
     def __getattr__(self, method):
-        def record(*arguments):
-            self.calls.append((method, *arguments))
+        def record(*arguments, **keywords):
+            self.calls.append((method, *arguments, *([keywords] if keywords else [])))
             return f"{method} answered"
 
         return record
@@ -68,7 +68,7 @@ def test_options_go_before_the_start(bus):
     assert (options.actor, options.reason) == ("alice", "asked")
 
 
-@pytest.mark.parametrize("blank", [None, "", "   "])
+@pytest.mark.parametrize("blank", [None, "", "   ", " " * 256])
 def test_a_blank_idempotency_key_is_none(blank):
     assert OrderWorkflow.options(idempotency_key=blank).idempotency_key is None
 
@@ -111,6 +111,43 @@ def test_a_run_is_found_for_the_class_that_asks(bus):
     assert OrderWorkflow.find("w-1") == "find_run answered"
     Workflow.find("w-2")
     assert bus.calls == [("find_run", OrderWorkflow, "w-1"), ("find_run", Workflow, "w-2")]
+
+
+def test_a_signal_by_subject_is_handed_to_the_bus_for_this_class(bus):
+    assert OrderWorkflow.signal("order", "shipped") == "signal_subject answered"
+    told = {
+        "payload": {"carrier": "dhl"},
+        "idempotency_key": "event-7",
+        "actor": "webhook",
+        "reason": "carrier callback",
+        "session": "session",
+        "missing": "ignore",
+    }
+    OrderWorkflow.signal("order", "shipped", **told)
+    plain = dict.fromkeys(told) | {"actor": "app", "missing": "raise"}
+    assert bus.calls == [
+        ("signal_subject", OrderWorkflow, "order", "shipped", plain),
+        ("signal_subject", OrderWorkflow, "order", "shipped", told),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("subject", "missing", "problem"),
+    [
+        (
+            None,
+            "ignore",
+            r"signal\(None, ...\) is about nothing; give the record, or use Run.signal",
+        ),
+        ("order", "retry", "missing='retry' is unknown; choose 'raise' or 'ignore'"),
+        ("order", None, "missing=None is unknown"),
+        ("order", ["raise"], r"missing=\['raise'\] is unknown"),
+    ],
+)
+def test_a_signal_about_nothing_or_of_unknown_manners_is_refused(bus, subject, missing, problem):
+    with pytest.raises(ValueError, match=problem):
+        OrderWorkflow.signal(subject, "shipped", missing=missing)
+    assert bus.calls == []
 
 
 def test_removed_steps_in_flight_are_asked_for_the_definition(bus):

@@ -166,7 +166,19 @@ def test_a_plain_name_may_be_assigned_twice():
 
 
 @pytest.mark.parametrize(
-    "name", ["start", "output", "finish", "subject", "policies", "_scope", "__init__"]
+    "name",
+    [
+        "start",
+        "signal",
+        "output",
+        "finish",
+        "subject",
+        "received_signal",
+        "timed_out",
+        "policies",
+        "_scope",
+        "__init__",
+    ],
 )
 def test_a_step_named_like_something_every_workflow_has_is_refused(name):
     with pytest.raises(DefinitionError, match=f"Bad declares '{name}', which every Workflow has"):

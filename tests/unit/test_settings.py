@@ -34,8 +34,11 @@ def test_the_defaults_are_the_documented_ones():
         "schema": "pgbus",
         "queue_prefix": "pgbus",
         "workflow_queue": "workflows",
+        "workflow_retention": timedelta(days=30),
+        "workflow_sweep_interval": timedelta(seconds=60),
         "workflow_stall_threshold": timedelta(hours=1),
         "workflow_stall_action": "pause",
+        "workflow_waiting_visibility_threshold": timedelta(days=7),
         "workflow_max_payload_size": 131072,
         "workflow_error_backtrace_lines": 20,
         "workers": 1,
@@ -45,6 +48,8 @@ def test_the_defaults_are_the_documented_ones():
         "visibility_heartbeat": True,
         "polling_interval": timedelta(seconds=1),
         "shutdown_timeout": timedelta(seconds=25),
+        "batch_retention": timedelta(days=7),
+        "archive_retention": timedelta(days=7),
         "app_revision": None,
         "time_zone": "UTC",
         "log_format": "text",
@@ -184,12 +189,30 @@ def test_what_is_no_duration_is_refused(given):
 
 
 @pytest.mark.parametrize(
-    "setting", ["workflow_stall_threshold", "polling_interval", "shutdown_timeout"]
+    "setting",
+    [
+        "workflow_retention",
+        "workflow_sweep_interval",
+        "workflow_stall_threshold",
+        "workflow_waiting_visibility_threshold",
+        "polling_interval",
+        "shutdown_timeout",
+        "batch_retention",
+        "archive_retention",
+    ],
 )
 @pytest.mark.parametrize("given", [0, -1, timedelta(0), "0s"])
 def test_a_duration_is_positive(setting, given):
     refused(setting, "at least 0.001 seconds", **{setting: given})
     assert getattr(load(**{setting: 0.001}), setting) == timedelta(milliseconds=1)
+
+
+@pytest.mark.parametrize("setting", ["workflow_retention", "batch_retention", "archive_retention"])
+def test_a_retention_of_none_keeps_everything(setting):
+    assert getattr(load(**{setting: None}), setting) is None
+    for text in ("none", " None "):
+        assert getattr(load({f"PGBUS_{setting.upper()}": text}), setting) is None
+    refused(setting, "must be a timedelta", **{setting: "never"})
 
 
 def test_messages_stay_invisible_for_at_least_a_second():

@@ -24,6 +24,7 @@ VERBS = {
     "skip": ("waiting paused", "ready finished"),
     "run_now": ("ready", "ready"),
     "reschedule": ("ready", "ready"),
+    "signal": ("ready performing waiting paused", "ready performing waiting paused"),
     "rerun": ("finished cancelled", "finished cancelled"),
 }
 
@@ -35,7 +36,11 @@ MOVES = {
     "finish": ("performing", "finished"),
     "step_pause": ("performing", "paused"),
     "step_cancel": ("performing", "cancelled"),
+    "park": ("performing", "waiting"),
+    "wake": ("waiting", "ready"),
+    "resolve": ("waiting", "performing"),
     "hold": ("paused", "paused cancelled"),
+    "notice": ("waiting", "waiting"),
 }
 
 
@@ -83,13 +88,13 @@ def test_a_verb_asks_for_a_state_of_the_run_and_some_for_one_of_its_attempt(verb
 def test_the_actions_come_in_one_order_and_without_a_class_some_are_left_out():
     paused = RunStatus.PAUSED, AttemptStatus.FAILED
     assert available_actions(*paused, class_loaded=True) == (
-        "resume", "resume_at", "cancel", "skip",
+        "resume", "resume_at", "cancel", "skip", "signal",
     )  # fmt: skip
-    assert available_actions(*paused, class_loaded=False) == ("cancel",)
+    assert available_actions(*paused, class_loaded=False) == ("cancel", "signal")
     over = RunStatus.FINISHED, AttemptStatus.COMPLETED
     assert available_actions(*over, class_loaded=True) == ("rerun",)
     assert available_actions(*over, class_loaded=False) == ()
     ready = RunStatus.READY, AttemptStatus.SCHEDULED
     assert available_actions(*ready, class_loaded=False) == (
-        "pause", "cancel", "run_now", "reschedule",
+        "pause", "cancel", "run_now", "reschedule", "signal",
     )  # fmt: skip

@@ -4,6 +4,7 @@
 --   guarded   its class or step is not in p_unguarded: claim it in a transaction that asks the guards
 --   locked    another transaction holds the run (only without p_wait): nothing was looked at
 --   crashed   this very message, read once less, claimed the attempt: its worker died
+--   waiting   its run waits: for a batch that may have finished, or a signal that may have come
 --   (no row)  there is nothing to do for this message; it was deleted, unless it is in other hands:
 --             a worker that froze after its read finds that the message was read again since
 -- The attempt is found from the run's row, because one message follows a run through its steps; only
@@ -70,6 +71,8 @@ BEGIN
         ELSE
             v_verdict := 'crashed';
         END IF;
+    ELSIF s.status = 'waiting' AND s.held IS NULL AND r.status IN ('waiting', 'paused') THEN
+        v_verdict := 'waiting';
     END IF;
     IF v_verdict = 'gone' THEN
         PERFORM pgmq.delete(p_queue, p_message_id);

@@ -3,7 +3,8 @@
 -- is not a step's. Nothing read: one row 'idle' with the seconds until the next message becomes
 -- visible (one that was, and was not read, another transaction has locked) and until the timer has
 -- one to send. No row at all: what was read needed nothing; ask again.
--- A locked run is not waited for: its message keeps its place and is claimed by itself.
+-- A locked run is not waited for: its message keeps its place and is claimed by itself. A job whose
+-- batch was withdrawn is discarded here.
 CREATE FUNCTION {schema}.take(
     p_queues text[], p_quantity integer, p_visibility integer, p_unguarded text[],
     p_worker text, p_revision text)
@@ -42,7 +43,7 @@ BEGIN
                 IF verdict IS NOT NULL THEN
                     RETURN NEXT;
                 END IF;
-            ELSE
+            ELSIF NOT (m.message ? 'batch' AND {schema}.discard_withdrawn(v_queue, m.msg_id, m.message)) THEN
                 verdict := 'job';
                 body := m.message::text;
                 RETURN NEXT;

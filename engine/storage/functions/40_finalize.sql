@@ -4,6 +4,8 @@
 --   continued   done; the next attempt is in progress already, under the same message
 --   declined    nothing done: p_continue was asked for a step that is not due (clocks differ); ask without
 --   held, late  the run was paused meanwhile, or the attempt was taken away: see finalize_moved()
+-- An attempt that is parked has no outcome: it has not ended. What it waits for is written next. With
+-- p_takes_signals the end of the step consumes the signal it held.
 -- The last of p_events carries the run's change; those of the next attempt are step_scheduled and step_started.
 -- The run is locked before the message is deleted: while a host's transaction keeps the run, the worker's
 -- heartbeat must not wait for the message. With p_continue the message is not touched.
@@ -14,7 +16,7 @@ CREATE FUNCTION {schema}.finalize(
     p_error_class text, p_error_message text, p_error jsonb, p_reattempted_by text, p_held jsonb,
     p_next_step text, p_next_queue text, p_wait double precision, p_not_before timestamptz,
     p_continue boolean, p_worker text, p_revision text,
-    p_events text[], p_reasons text[], p_details jsonb[])
+    p_events text[], p_reasons text[], p_details jsonb[], p_takes_signals boolean)
 RETURNS TABLE (verdict text, step_id bigint, attempt integer, due_in double precision)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -42,18 +44,21 @@ BEGIN
         RETURN QUERY SELECT * FROM {schema}.finalize_moved(
             p_workflow_id, p_step_id, p_queue, p_message_id, p_target, p_attempt_status, p_outcome, p_output,
             p_error_class, p_error_message, p_error, p_reattempted_by, p_held, p_worker,
-            p_events, p_reasons, p_details);
+            p_events, p_reasons, p_details, p_takes_signals);
         RETURN;
     END IF;
     IF NOT p_continue THEN
         PERFORM pgmq.delete(p_queue, p_message_id);
     END IF;
     UPDATE {schema}.workflow_steps x
-       SET status = p_attempt_status, outcome = p_outcome, finished_at = v_now, output = p_output,
-           error_class = p_error_class, error_message = p_error_message, error = p_error,
+       SET status = p_attempt_status, outcome = p_outcome, finished_at = CASE WHEN p_outcome IS NOT NULL THEN v_now END,
+           output = p_output, error_class = p_error_class, error_message = p_error_message, error = p_error,
            reattempted_by = p_reattempted_by
      WHERE x.step_id = p_step_id AND x.status = 'in_progress'
     RETURNING * INTO STRICT s;
+    IF p_takes_signals AND (p_attempt_status IN ('completed', 'skipped') OR p_target = 'cancelled') THEN
+        PERFORM {schema}.consume_signals(p_workflow_id, s.step_name);
+    END IF;
     IF p_continue THEN
         INSERT INTO {schema}.workflow_steps
             (step_id, workflow_id, step_name, attempt, status, queue, message_id, read_count, created_at,

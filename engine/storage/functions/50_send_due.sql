@@ -6,9 +6,11 @@ RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     s record;
     v_count integer := 0;
+    -- In the statement itself the clock would be asked per row, and the index read to its end.
+    v_until timestamptz := clock_timestamp() + interval '2 seconds';
 BEGIN
     FOR s IN SELECT step_id, workflow_id, queue, scheduled_at FROM {schema}.workflow_steps
-              WHERE send_at <= clock_timestamp() + interval '2 seconds'
+              WHERE send_at <= v_until
               ORDER BY send_at LIMIT p_limit FOR UPDATE SKIP LOCKED LOOP
         IF to_regclass(format('pgmq.%I', pgmq.format_table_name(s.queue, 'q'))) IS NULL THEN
             PERFORM {schema}.make_queue(s.queue);

@@ -1,0 +1,244 @@
+"""What the sweep asks: which runs need a repair, found by indexes that hold little else.
+
+Each finding is a snapshot; whoever acts on it looks again under the run's lock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pgbus.engine.storage.claims import ClaimVerdict, Delivery
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime, timedelta
+
+    from pgbus.engine.storage.database import Connection
+
+#: Below and at the end of all ids.
+LEAST_ID = "00000000-0000-0000-0000-000000000000"
+GREATEST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
+#: The lock goes with the transaction, which sits idle while the task works on other connections.
+_TRY_LOCK = """
+SELECT pg_try_advisory_xact_lock(hashtext('{schema} sweep'), hashtext(CAST(:task AS text))),
+       set_config('idle_in_transaction_session_timeout', '0', true)
+"""
+
+_FREE = """
+SELECT 1 FROM {schema}.workflows WHERE workflow_id = CAST(:workflow_id AS uuid) FOR UPDATE SKIP LOCKED
+"""
+
+_SLICE_END = """
+SELECT w.workflow_id::text FROM {schema}.workflows w
+ WHERE w.moving AND w.workflow_id > CAST(:after AS uuid)
+ ORDER BY w.workflow_id OFFSET CAST(:size AS integer) - 1 LIMIT 1
+"""
+
+_MOVING = """
+  FROM {schema}.workflows w JOIN {schema}.workflow_steps s ON s.step_id = w.step_id
+"""
+
+_IN_SLICE = """
+ WHERE w.moving AND w.workflow_id > CAST(:after AS uuid) AND w.workflow_id <= CAST(:until AS uuid)
+"""
+
+#: Attempts in progress for longer than their steps' timeouts (class#step, seconds), else the threshold.
+_OVERRUN = f"""
+SELECT s.queue, s.message_id, s.read_count, NULL, w.workflow_id::text, w.workflow_class, w.subject_type, w.subject_id,
+       w.arguments::text, s.step_id, s.step_name, s.attempt,
+       s.worker, s.started_at, coalesce(t.seconds, CAST(:threshold AS double precision))
+{_MOVING}
+  LEFT JOIN unnest(CAST(:steps AS text[]), CAST(:timeouts AS double precision[])) AS t (step, seconds)
+    ON t.step = w.workflow_class || '#' || s.step_name
+{_IN_SLICE}
+   AND w.status = 'performing' AND s.status = 'in_progress'
+   AND s.started_at < statement_timestamp()
+       - make_interval(secs => coalesce(t.seconds, CAST(:threshold AS double precision)))
+ ORDER BY s.started_at
+ LIMIT CAST(:limit AS integer)
+"""
+
+#: Attempts that are long due, their messages sent before that: a run is stamped when a verb sends one anew.
+_OVERDUE = f"""
+SELECT w.workflow_id::text, s.step_id, s.queue, s.message_id
+{_MOVING}
+{_IN_SLICE}
+   AND w.status = 'ready'
+   AND w.updated_at < statement_timestamp() - make_interval(secs => CAST(:threshold AS double precision))
+   AND s.status = 'scheduled' AND s.send_at IS NULL
+   AND s.scheduled_at < statement_timestamp() - make_interval(secs => CAST(:threshold AS double precision))
+ ORDER BY w.workflow_id
+"""
+
+#: Those of the messages that are in the queue, and will be delivered within :seconds.
+_DELIVERABLE = """
+SELECT msg_id FROM pgmq."q_{queue}"
+ WHERE msg_id = ANY (CAST(:message_ids AS bigint[]))
+   AND vt <= statement_timestamp() + make_interval(secs => CAST(:seconds AS double precision))
+"""
+
+#: In order; a run that cannot be repaired is passed over by beginning after it.
+_EXPIRED_WAITS = """
+SELECT timeout_at, step_id, workflow_id::text FROM {schema}.workflow_steps
+ WHERE timeout_at <= statement_timestamp()
+   AND timeout_at >= coalesce(CAST(:timeout_at AS timestamptz), '-infinity')
+   AND (timeout_at, step_id) > (coalesce(CAST(:timeout_at AS timestamptz), '-infinity'), CAST(:step_id AS bigint))
+ ORDER BY timeout_at, step_id
+ LIMIT CAST(:limit AS integer)
+"""
+
+_UNFINISHED_BATCHES = """
+SELECT b.batch_id::text FROM {schema}.batches b
+ WHERE b.finished_at IS NULL AND b.open_counters = 0
+ ORDER BY b.batch_id
+ LIMIT CAST(:limit AS integer)
+"""
+
+#: Runs that wait on though their batch has been finished for long.
+_UNRESOLVED = """
+SELECT w.workflow_id::text
+  FROM {schema}.batches b JOIN {schema}.workflows w ON w.workflow_id = b.workflow_id AND w.step_id = b.step_id
+ WHERE b.step_id IS NOT NULL AND b.resolved_at IS NULL AND w.ended_at IS NULL AND w.status = 'waiting'
+   AND b.finished_at < statement_timestamp() - make_interval(secs => CAST(:threshold AS double precision))
+ ORDER BY b.finished_at
+ LIMIT CAST(:limit AS integer)
+"""
+
+#: Runs that wait for a batch whose row is gone. Few attempts wait for a batch, however many runs there
+#: are: they are looked at first.
+_BATCHLESS = """
+WITH batchless AS MATERIALIZED (
+    SELECT s.workflow_id, s.step_id FROM {schema}.workflow_steps s
+     WHERE s.waiting_since IS NOT NULL AND s.batch_id IS NOT NULL
+       AND NOT EXISTS (SELECT FROM {schema}.batches b WHERE b.batch_id = s.batch_id))
+SELECT w.workflow_id::text
+  FROM batchless s JOIN {schema}.workflows w ON w.workflow_id = s.workflow_id AND w.step_id = s.step_id
+ WHERE w.ended_at IS NULL AND w.status = 'waiting'
+ LIMIT CAST(:limit AS integer)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The moving runs after one id, up to and with another."""
+
+    after: str
+    until: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overrun:
+    """An attempt in progress for more than its `timeout` (seconds)."""
+
+    delivery: Delivery
+    worker: str
+    started_at: datetime
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """An attempt long due, and the message that it names (None: it names none)."""
+
+    workflow_id: str
+    step_id: int
+    queue: str
+    message_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredWait:
+    """An attempt that waits beyond its deadline."""
+
+    timeout_at: datetime
+    step_id: int
+    workflow_id: str
+
+
+def try_lock(connection: Connection, task: str) -> bool:
+    """Take the task for this transaction; False when another process has it."""
+    row = connection.row(_TRY_LOCK, task=task)
+    return row is not None and bool(row[0])
+
+
+def is_free(connection: Connection, workflow_id: str) -> bool:
+    """Return whether the run's lock is to be had at once."""
+    return connection.row(_FREE, workflow_id=workflow_id) is not None
+
+
+def moving_slice(connection: Connection, after: str, size: int) -> Slice:
+    """Return the next moving runs after an id; the last slice ends with `GREATEST_ID`."""
+    row = connection.row(_SLICE_END, after=after, size=size)
+    return Slice(after, row[0] if row else GREATEST_ID)
+
+
+def overruns(
+    connection: Connection,
+    within: Slice,
+    *,
+    timeouts: Mapping[str, timedelta],
+    threshold: timedelta,
+    limit: int,
+) -> list[Overrun]:
+    """Return attempts past their timeout, oldest first; `timeouts` are by class#step."""
+    rows = connection.rows(
+        _OVERRUN,
+        after=within.after,
+        until=within.until,
+        steps=list(timeouts),
+        timeouts=[timeout.total_seconds() for timeout in timeouts.values()],
+        threshold=threshold.total_seconds(),
+        limit=limit,
+    )
+    return [Overrun(Delivery(ClaimVerdict.CRASHED, *row[:12]), *row[12:]) for row in rows]
+
+
+def overdue(connection: Connection, within: Slice, *, threshold: timedelta) -> list[Overdue]:
+    """Return attempts that have been due for longer than the threshold and were sent."""
+    rows = connection.rows(
+        _OVERDUE, after=within.after, until=within.until, threshold=threshold.total_seconds()
+    )
+    return [Overdue(*row) for row in rows]
+
+
+def deliverable(
+    connection: Connection, queue: str, message_ids: Sequence[int], *, within: timedelta
+) -> set[int]:
+    """Return those of the queue's messages that exist and become visible soon enough."""
+    rows = connection.rows(
+        _DELIVERABLE.replace("{queue}", queue),
+        message_ids=list(message_ids),
+        seconds=within.total_seconds(),
+    )
+    return {row[0] for row in rows}
+
+
+def expired_waits(
+    connection: Connection, *, after: ExpiredWait | None, limit: int
+) -> list[ExpiredWait]:
+    """Return attempts beyond their deadline, oldest deadline first, from one on."""
+    rows = connection.rows(
+        _EXPIRED_WAITS,
+        timeout_at=after.timeout_at if after else None,
+        step_id=after.step_id if after else 0,
+        limit=limit,
+    )
+    return [ExpiredWait(*row) for row in rows]
+
+
+def unfinished_batches(connection: Connection, *, limit: int) -> list[str]:
+    """Return the batches whose members have all ended, but that did not finish."""
+    return [row[0] for row in connection.rows(_UNFINISHED_BATCHES, limit=limit)]
+
+
+def unresolved_runs(connection: Connection, *, threshold: timedelta, limit: int) -> list[str]:
+    """Return the runs that wait for a batch finished longer than the threshold ago."""
+    rows = connection.rows(_UNRESOLVED, threshold=threshold.total_seconds(), limit=limit)
+    return [row[0] for row in rows]
+
+
+def batchless_runs(connection: Connection, *, limit: int) -> list[str]:
+    """Return the runs that wait for a batch of which nothing is left."""
+    return [row[0] for row in connection.rows(_BATCHLESS, limit=limit)]

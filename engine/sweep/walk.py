@@ -1,0 +1,34 @@
+"""The moving runs, slice by slice: no index tells which of them need a look."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pgbus.engine.storage import sweeping
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pgbus.engine.storage.sweeping import Slice
+    from pgbus.engine.sweep.round import Round
+
+#: Runs that one statement looks at.
+SLICE = 10_000
+
+
+class Walk:
+    """Goes once through the ready and performing runs; a round that ends early goes on in the next."""
+
+    def __init__(self) -> None:
+        self._after = sweeping.LEAST_ID
+
+    def slices(self, turn: Round) -> Iterator[Slice]:
+        """Yield the slices from where the last round stopped, to the end or until this one is over."""
+        while not turn.is_over():
+            with turn.services.database.autocommit() as connection:
+                within = sweeping.moving_slice(connection, self._after, SLICE)
+            yield within
+            if within.until == sweeping.GREATEST_ID:
+                self._after = sweeping.LEAST_ID
+                return
+            self._after = within.until

@@ -1,0 +1,60 @@
+"""The sweep's questions are answered by an index that holds little else, whatever else is stored."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pgbus.engine.insights import counts
+from pgbus.engine.storage import retention, sweeping
+from pgbus.engine.storage.database import Connection
+
+PARAMETERS = {
+    "after": sweeping.LEAST_ID,
+    "until": sweeping.GREATEST_ID,
+    "size": 100,
+    "limit": 100,
+    "threshold": 3600.0,
+    "seconds": 3600.0,
+    "steps": ["a.B#c"],
+    "timeouts": [1.0],
+    "timeout_at": None,
+    "step_id": 0,
+    "stalled": "StepStalled",
+}
+
+
+@pytest.fixture
+def connection(database):
+    with database.connection(autocommit=True) as driver:
+        # Tables this small would be read as a whole.
+        for way in ("seqscan", "bitmapscan"):
+            driver.execute(f"SET enable_{way} = off")
+        yield Connection(driver, "pgbus")
+
+
+@pytest.mark.parametrize(
+    ("module", "statement", "index"),
+    [
+        (sweeping, "_SLICE_END", "workflows_moving"),
+        (sweeping, "_OVERRUN", "workflows_moving"),
+        (sweeping, "_OVERDUE", "workflows_moving"),
+        (sweeping, "_EXPIRED_WAITS", "workflow_steps_timeout_at"),
+        (sweeping, "_UNFINISHED_BATCHES", "batches_open"),
+        (sweeping, "_UNRESOLVED", "batches_unresolved"),
+        (sweeping, "_BATCHLESS", "workflow_steps_waiting_batch"),
+        (counts, "_BY_STATUS", "workflows_ongoing"),
+        (counts, "_PAUSED", "workflows_ongoing"),
+        (counts, "_OVERDUE", "workflows_moving"),
+        (counts, "_WAITING_OVERDUE", "workflow_steps_waiting_since|workflows_ongoing"),
+        (retention, "_OLD_RUNS", "workflows_pkey"),
+        (retention, "_LOCK_OLD_BATCHES", "batches_finished"),
+    ],
+)
+def test_a_question_is_answered_by_its_index(connection, module, statement, index):
+    rows = connection.rows(f"EXPLAIN {getattr(module, statement)}", **PARAMETERS)
+    plan = "\n".join(line for (line,) in rows)
+    assert re.search(rf" ({index}) ", plan), plan
+    assert "Seq Scan" not in plan
+    assert not [line for line in plan.splitlines() if "Sort Key" in line and "::text" in line], plan
