@@ -184,7 +184,10 @@ TRANSITIONS: dict[Verb | Move, Transition] = {
     Verb.RESCHEDULE: _transition({_R.READY}, _R.READY),
     Verb.SIGNAL: _transition(
         {_R.READY, _R.PERFORMING, _R.WAITING, _R.PAUSED},
-        _R.READY, _R.PERFORMING, _R.WAITING, _R.PAUSED,
+        _R.READY,
+        _R.PERFORMING,
+        _R.WAITING,
+        _R.PAUSED,
     ),
     Verb.RERUN: _transition({_R.FINISHED, _R.CANCELLED}, _R.FINISHED, _R.CANCELLED),
     Move.START: _transition(set(), _R.READY),

@@ -37,7 +37,7 @@ def run_step_inline(run: Run, step: str) -> Run:
     Raise also what `perform_next_step` raises.
     """
     following = newest_attempt(run).step_name
-    if following != step:
+    if run.status is RunStatus.READY and following != step:
         raise InvalidTransition(
             f"{_named(run)} is on its step {following!r}, not on {step!r}: perform what comes before "
             "with perform_next_step(run), or pause it and use run.resume_at(step).",

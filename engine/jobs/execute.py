@@ -27,6 +27,7 @@ from pgbus.engine.jobs.delivery import JobDelivery, running_delivery
 from pgbus.engine.observe import emission
 from pgbus.engine.queues import dead_letter_name, parse_physical_name
 from pgbus.engine.storage import jobs
+from pgbus.engine.storage.claims import ClaimVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +52,11 @@ class Completed:
 
     job: str
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The job was not run: its batch had been withdrawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,7 @@ def execute(services: Services, delivery: Delivery) -> None:
     `KeyboardInterrupt` and `SystemExit` pass and leave the message to be delivered again.
     """
     outcome = _run(services, delivery)
-    if not isinstance(outcome, Completed):
+    if isinstance(outcome, Failed | Dead):
         _warn(delivery, outcome)
     settled = services.database.persistently(
         lambda connection: _settle(services, connection, delivery, outcome)
@@ -105,7 +111,9 @@ def _warn(delivery: Delivery, outcome: Failed | Dead) -> None:
     )
 
 
-def _run(services: Services, delivery: Delivery) -> Completed | Failed | Dead:
+def _run(services: Services, delivery: Delivery) -> Completed | Withdrawn | Failed | Dead:
+    if delivery.verdict is ClaimVerdict.WITHDRAWN:
+        return Withdrawn()
     body = delivery.body or "null"
     name = None
     try:
@@ -177,7 +185,7 @@ def _settle(
     services: Services,
     connection: Connection,
     delivery: Delivery,
-    outcome: Completed | Failed | Dead,
+    outcome: Completed | Withdrawn | Failed | Dead,
 ) -> list[emission.Payload]:
     """Settle the message, and return what is to be told: nothing when it is another's by now."""
     queue, message_id, read_count = delivery.queue, delivery.message_id, delivery.read_count
@@ -186,6 +194,8 @@ def _settle(
             finished = jobs.complete(connection, delivery)
             completed = emission.JobCompleted(job, queue, message_id, seconds)
             return [completed, *batch.told(connection, finished)]
+        case Withdrawn():
+            return [*batch.told(connection, jobs.discard(connection, delivery))]
         case Failed(job, error, wait):
             recorded = services.recorded(error)
             if jobs.retry(connection, delivery, job, recorded, wait=wait):

@@ -101,7 +101,7 @@ class Performer:
         return None
 
     def _work_on(self, delivery: Delivery) -> list[Delivery] | Idle | None:
-        if delivery.verdict is ClaimVerdict.JOB:
+        if delivery.is_job:
             jobs.execute(self._services, delivery)
             return None
         performed = perform(

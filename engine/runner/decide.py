@@ -177,7 +177,7 @@ class Decider:
             Move.PARK, RunStatus.WAITING, AttemptStatus.WAITING, None,
             (EventEntry(Event.FAN_OUT_OPENED, None, opened),
              EventEntry(Event.STEP_WAITING, None, {"batch_id": batch_id})),
-            output=output, held=Held(Move.PARK, batch=batch.encode()), wait=Wait(batch=batch),
+            output=output, held=_held(Move.PARK), wait=Wait(batch=batch),
         )  # fmt: skip
 
     def after_batch(self, error: ErrorEntry | None, output: str | None) -> Finalization:

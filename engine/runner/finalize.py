@@ -7,9 +7,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pgbus.engine.decision import Held
 from pgbus.engine.observe import emission
 from pgbus.engine.states import Move, Outcome, RunStatus
-from pgbus.engine.storage import batches, endings, waits
+from pgbus.engine.storage import batches, endings, messages, waits
 from pgbus.engine.storage.claims import ClaimVerdict
 from pgbus.engine.storage.endings import EndVerdict
 
@@ -103,9 +104,17 @@ class Finalizer:
             takes_signals=_takes_signals(ending),
             taking=taking(),
         )
-        if final.wait is not None and finalized.verdict is EndVerdict.APPLIED:
-            _begin_wait(connection, ending.delivery.step_id, final.wait)
+        if final.wait is not None:
+            _keep_wait(connection, ending.delivery.step_id, final.wait, finalized.verdict)
         return Applied(ending, finalized)
+
+    def apply_for_others(self, connection: Connection, ending: Ending) -> Applied:
+        """Write the ending where no worker is at hand that would take what follows: wake one."""
+        applied = self.apply(connection, ending)
+        if ending.final.next is not None:
+            queue = ending.final.next.queue
+            messages.notify(connection, self._services.database.schema, queue)
+        return applied
 
     def commit(self, ending: Ending) -> Applied:
         """Write the ending in a transaction of its own, however long PostgreSQL is away."""
@@ -170,17 +179,23 @@ def _takes_signals(ending: Ending) -> bool:
     return step.wait_for is not None or step.removed
 
 
-def _begin_wait(connection: Connection, step_id: int, wait: Wait) -> None:
-    """Write what a parked attempt waits for, and open its batch; once, however often it is told."""
-    begun = waits.begin(
-        connection,
-        step_id,
-        waiting_for=wait.waiting_for,
-        timeout_at=wait.timeout_at,
-        batch_id=wait.batch.new.batch_id if wait.batch else None,
-    )
-    if begun and wait.batch is not None:
-        batches.open_batch(connection, wait.batch)
+def _keep_wait(connection: Connection, step_id: int, wait: Wait, verdict: EndVerdict) -> None:
+    """Write what a parked attempt waits for and open its batch; once, however often it is told.
+
+    Of a run that was paused meanwhile the batch is kept for resume to open.
+    """
+    if verdict is EndVerdict.HELD and wait.batch is not None:
+        waits.hold(connection, step_id, Held(Move.PARK, batch=wait.batch.encode()))
+    elif verdict is EndVerdict.APPLIED:
+        begun = waits.begin(
+            connection,
+            step_id,
+            waiting_for=wait.waiting_for,
+            timeout_at=wait.timeout_at,
+            batch_id=wait.batch.new.batch_id if wait.batch else None,
+        )
+        if begun and wait.batch is not None:
+            batches.open_batch(connection, wait.batch)
 
 
 def _payloads(ending: Ending, *, held: bool) -> list[Payload]:

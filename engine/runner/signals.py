@@ -50,7 +50,8 @@ def signal(services: Services, workflow_id: str, sending: Sending, request: Requ
                 return _duplicate(it, new, earlier)
         definition = registry.find(it.run.workflow_class)
         if definition is not None:
-            _check_type(definition, sending)
+            with verbs_refused(it.run.workflow_id):
+                _check_type(definition, sending)
             services.bus.make_ready(definition)
         row = storage.store(
             it.connection,
@@ -153,14 +154,16 @@ def _offer(services: Services, it: LockedRun, definition: Definition | None) -> 
     attempt = it.attempt
     if attempt.status is not AttemptStatus.WAITING or attempt.waiting_for is None:
         return
-    step = _step_of(definition, attempt)
-    if step is None or step.wait_for is None:
+    step, actor = _step_of(definition, attempt), it.request.actor
+    if step is None:
         messages.nudge(it.connection, attempt.queue, it.run.workflow_id)
-    else:
-        row = match(it.connection, attempt, step)
-        if row is not None:
-            queue = services.queue_of(step)
-            wake_with(it.connection, it.run, attempt, row, queue=queue, actor=it.request.actor)
+        return
+    queue = services.queue_of(step)
+    if step.wait_for is None:
+        # The class has removed the step meanwhile, or lets it wait no more.
+        wake(it.connection, it.run, attempt, source=it.run.status, queue=queue, actor=actor)
+    elif (row := match(it.connection, attempt, step)) is not None:
+        wake_with(it.connection, it.run, attempt, row, queue=queue, actor=actor)
 
 
 def _step_of(definition: Definition | None, attempt: AttemptRow) -> Step | None:

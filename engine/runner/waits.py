@@ -76,7 +76,7 @@ def look_again(
         if batch is None or batch.finished_at is not None:
             return _end_fan_out(it, batch, delivery)
     elif it is not None:
-        if it.definition is None or it.step is None or it.step.wait_for is None:
+        if it.definition is None or it.step is None:
             _log.warning(
                 "A signal came for step %s of run %s, which %s does not declare here; looking again in %d s.",
                 it.attempt.step_name, it.run.workflow_id, it.run.workflow_class, _LATER,
@@ -89,8 +89,14 @@ def look_again(
 
 
 def _offer(it: _Waiting, step: Step) -> None:
-    """Wake the attempt with the signal that it takes, if any; of a matcher that raises its gate hears."""
+    """Wake the attempt with the signal that it takes, if any; of a matcher that raises its gate hears.
+
+    A step that its class has removed, or lets wait no more, is woken as it is.
+    """
     queue = it.services.queue_of(step)
+    if step.wait_for is None:
+        signals.wake(it.connection, it.run, it.attempt, source=it.run.status, queue=queue)
+        return
     try:
         row = signals.match(it.connection, it.attempt, step)
     except (KeyboardInterrupt, SystemExit):
@@ -114,6 +120,23 @@ def resolve(services: Services, worker: Worker, workflow_id: str) -> bool:
             return False
         applied = _end_fan_out(it, batch, None)
     finalizer.follow(applied)
+    return True
+
+
+def release(services: Services, worker: Worker, workflow_id: str) -> bool:
+    """Wake a run that waits on a step which its class has removed; False: it does not."""
+    finalizer = Finalizer(services, worker, stopping=lambda: True)
+    with services.database.transaction() as connection:
+        it = _locked(services, finalizer, connection, workflow_id)
+        if (
+            it is None
+            or it.run.status is not RunStatus.WAITING
+            or it.step is None
+            or not it.step.removed
+            or it.attempt.batch_id is not None
+        ):
+            return False
+        _offer(it, it.step)
     return True
 
 
@@ -249,6 +272,8 @@ def _end(
     )
     _record(it, event, performing)
     ending = Ending(_delivery(it, delivery), it.definition, final)
+    if delivery is None:
+        return it.finalizer.apply_for_others(it.connection, ending)
     return it.finalizer.apply(it.connection, ending)
 
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class ClaimVerdict(StrEnum):
     """What a worker found (`functions/30_claim.sql`, `31_take.sql`).
 
-    A message that is no step's is a `JOB`. `IDLE` is of no message: there was none.
+    A message that is no step's is a `JOB`, or `WITHDRAWN` with its batch. `IDLE` is of no
+    message: there was none.
     """
 
     CLAIMED = "claimed"
@@ -30,6 +31,7 @@ class ClaimVerdict(StrEnum):
     CRASHED = "crashed"
     WAITING = "waiting"
     JOB = "job"
+    WITHDRAWN = "withdrawn"
     IDLE = "idle"
 
 
@@ -53,6 +55,11 @@ class Delivery:
     step_id: int
     step_name: str
     attempt: int
+
+    @property
+    def is_job(self) -> bool:
+        """Whether it is no step's."""
+        return self.verdict in (ClaimVerdict.JOB, ClaimVerdict.WITHDRAWN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pgbus.engine.states import MemberStatus
 from pgbus.engine.storage import messages
 
 if TYPE_CHECKING:
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from pgbus.engine.storage.database import Connection
 
 #: Archives a message that failed before, or is a batch's member.
-_COMPLETE = """
+_END = """
 SELECT {schema}.end_job(CAST(:queue AS text), CAST(:message_id AS bigint), CAST(:message AS jsonb),
-                        'completed')::text
+                        CAST(:status AS text))::text
 """
 
 _RETRY = """
@@ -43,12 +44,24 @@ class DeadLettered(NamedTuple):
 
 def complete(connection: Connection, delivery: Delivery) -> str | None:
     """Archive the message of a job that returned; return the id of a batch that this finished."""
-    message = delivery.body or "null"
-    if delivery.read_count == 1 and '"batch"' not in message:
+    if delivery.read_count == 1 and '"batch"' not in (delivery.body or ""):
         messages.archive(connection, delivery.queue, delivery.message_id)
         return None
+    return _end(connection, delivery, MemberStatus.COMPLETED)
+
+
+def discard(connection: Connection, delivery: Delivery) -> str | None:
+    """Archive the message of a job that is not to run; return the id of a batch that this finished."""
+    return _end(connection, delivery, MemberStatus.DISCARDED)
+
+
+def _end(connection: Connection, delivery: Delivery, status: MemberStatus) -> str | None:
     row = connection.row(
-        _COMPLETE, queue=delivery.queue, message_id=delivery.message_id, message=message
+        _END,
+        queue=delivery.queue,
+        message_id=delivery.message_id,
+        message=delivery.body or "null",
+        status=status,
     )
     return row[0] if row else None
 

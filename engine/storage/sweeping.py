@@ -89,6 +89,15 @@ SELECT timeout_at, step_id, workflow_id::text FROM {schema}.workflow_steps
  LIMIT CAST(:limit AS integer)
 """
 
+#: Runs that wait for a signal on one of these steps (class#step).
+_WAITING_ON = """
+SELECT w.workflow_id::text
+  FROM {schema}.workflow_steps s JOIN {schema}.workflows w ON w.step_id = s.step_id AND w.workflow_id = s.workflow_id
+ WHERE s.waiting_since IS NOT NULL AND s.batch_id IS NULL AND w.status = 'waiting'
+   AND w.workflow_class || '#' || s.step_name = ANY (CAST(:steps AS text[]))
+ LIMIT CAST(:limit AS integer)
+"""
+
 _UNFINISHED_BATCHES = """
 SELECT b.batch_id::text FROM {schema}.batches b
  WHERE b.finished_at IS NULL AND b.open_counters = 0
@@ -226,6 +235,12 @@ def expired_waits(
         limit=limit,
     )
     return [ExpiredWait(*row) for row in rows]
+
+
+def waiting_on(connection: Connection, steps: Sequence[str], *, limit: int) -> list[str]:
+    """Return the runs that wait for a signal on one of these steps, as class#step."""
+    rows = connection.rows(_WAITING_ON, steps=list(steps), limit=limit)
+    return [row[0] for row in rows]
 
 
 def unfinished_batches(connection: Connection, *, limit: int) -> list[str]:

@@ -13,6 +13,7 @@ from pgbus.engine.storage import transitions
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
+    from pgbus.engine.decision import Held
     from pgbus.engine.storage.database import Connection
     from pgbus.engine.storage.runs import AttemptRow, RunRow
 
@@ -26,6 +27,11 @@ UPDATE {schema}.workflow_steps
        message_id = NULL, read_count = NULL, held = NULL
  WHERE step_id = CAST(:step_id AS bigint) AND status = 'waiting' AND waiting_since IS NULL
 RETURNING step_id
+"""
+
+_HOLD = """
+UPDATE {schema}.workflow_steps SET held = CAST(:held AS jsonb)
+ WHERE step_id = CAST(:step_id AS bigint) AND status = 'waiting' AND held IS NOT NULL
 """
 
 #: Schedules the attempt for now; of a paused run nothing is sent before resume.
@@ -108,6 +114,11 @@ def begin(
         batch_id=batch_id,
     )
     return row is not None
+
+
+def hold(connection: Connection, step_id: int, held: Held) -> None:
+    """Keep what resume opens: the attempt was parked while its run was paused."""
+    connection.rows(_HOLD, step_id=step_id, held=held.encode())
 
 
 def wake(

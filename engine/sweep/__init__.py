@@ -6,6 +6,7 @@ walk            the moving runs, slice by slice
 stalls          attempts that run past their timeout
 lost_messages   due steps whose message is gone
 expired_waits   waits past their deadline
+removed_steps   waits on steps that their class has removed
 batches         batches that ended and did not finish; fan-outs that were not told
 gauge           how many runs are where, and how many are stuck
 retention       ended runs, finished batches, archived messages

@@ -70,7 +70,7 @@ def _stall(turn: Round, overrun: Overrun) -> bool:
             and attempt.step_id == delivery.step_id
             and attempt.status is AttemptStatus.IN_PROGRESS
         )
-        applied = finalizer.apply(connection, ending) if hangs else None
+        applied = finalizer.apply_for_others(connection, ending) if hangs else None
     if applied is not None:
         finalizer.follow(applied)
     return applied is not None

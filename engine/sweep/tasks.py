@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pgbus.engine.storage import sweeping
 from pgbus.engine.storage.database import is_passing
-from pgbus.engine.sweep import batches, expired_waits, gauge, retention
+from pgbus.engine.sweep import batches, expired_waits, gauge, removed_steps, retention
 from pgbus.engine.sweep.lost_messages import LostMessages
 from pgbus.engine.sweep.round import Round
 from pgbus.engine.sweep.stalls import Stalls
@@ -52,6 +52,7 @@ class Sweep:
             Task("stalls", often, Stalls().sweep),
             Task("lost messages", often, LostMessages().sweep),
             Task("expired waits", often, expired_waits.sweep),
+            Task("removed steps", often, removed_steps.sweep),
             Task("batches", often, batches.sweep),
             Task("gauge", often, gauge.measure),
             Task("ended runs", _HOUR, retention.EndedRuns().delete, patient=False),

@@ -7,7 +7,7 @@ import signal
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 from chaos.app import SETTINGS
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from chaos.fleet import Fleet
     from support.database import Database
+    from support.workers import Child
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Storm:
     def __init__(self, fleet: Fleet, database: Database) -> None:
         self._fleet = fleet
         self._database = database
-        self._thaws: list[tuple[float, int, Any]] = []
+        self._thaws: list[tuple[float, int, Child]] = []
         self._began = 0.0
         self.applied: list[str] = []
 
@@ -121,8 +122,7 @@ class Storm:
     def _tick(self) -> float:
         while self._thaws and self._thaws[0][0] <= self._elapsed():
             child = heapq.heappop(self._thaws)[-1]
-            with suppress(ProcessLookupError):
-                child.signal(signal.SIGCONT)
+            child.signal(signal.SIGCONT)
         self._fleet.tend()
         return self._elapsed()
 

@@ -21,7 +21,7 @@ from pgbus.engine.runner.finalize import Finalizer
 from pgbus.engine.runner.prepare import prepare
 from pgbus.engine.states import AttemptStatus, Event, Outcome, RunStatus
 from pgbus.engine.storage import batches
-from pgbus.engine.storage.claims import ClaimVerdict, Idle
+from pgbus.engine.storage.claims import Idle
 from pgbus.engine.sweep.stalls import Stalls
 
 STEPS = "pgbus_workflows"
@@ -129,7 +129,7 @@ def perform(bus, driver):
     """Works off one delivery, a job's or a step's."""
 
     def perform(delivery):
-        if delivery.verdict is ClaimVerdict.JOB:
+        if delivery.is_job:
             execute(bus.services, delivery)
         else:
             driver.perform(delivery)
@@ -441,6 +441,7 @@ class TestEndOfTheBatch:
         ]
         assert run.steps[0].waiting_since is None
         assert messages(database) == []
+        assert database.value("SELECT resolved_at FROM pgbus.batches") is not None
 
     def test_a_fan_out_may_be_the_last_step(self, parked, work):
         run = parked(Last)

@@ -2,10 +2,12 @@
 
 import pytest
 from support.driving import Driver
+from support.sweeps import turn
 
 from pgbus import Workflow, removed_step, step
 from pgbus.engine.definition import registry
-from pgbus.engine.states import AttemptStatus, Event, RunStatus
+from pgbus.engine.states import AttemptStatus, Event, RunStatus, SignalStatus
+from pgbus.engine.sweep import removed_steps
 
 
 def version(**steps):
@@ -125,3 +127,40 @@ def test_a_stalled_run_whose_class_is_not_loaded_pauses(bus, on_second, drain):
     drain()
     assert newest(run).error_class == "pgbus.engine.errors.StepStalled"
     assert run.status is RunStatus.PAUSED
+
+
+class TestARunThatWaits:
+    @pytest.fixture
+    def waiting(self, on_second, drain):
+        """A run that waits for a signal on a step of the first version."""
+        changing = version(one=step(nothing), two=step(nothing, wait_for="go"), three=step(nothing))
+        run = changing.start()
+        drain()
+        assert run.reload().status is RunStatus.WAITING
+        return run
+
+    def test_on_a_gravestone_is_moved_on_by_the_sweep(self, waiting, bus, drain):
+        assert removed_steps.sweep(turn(bus)) == 0
+        version(one=step(nothing), two=removed_step(), three=step(nothing))
+        assert [removed_steps.sweep(turn(bus)) for _ in range(2)] == [1, 0]
+        drain()
+        assert waiting.reload().status is RunStatus.FINISHED
+        assert waiting.steps[-2].status is AttemptStatus.SKIPPED
+
+    def test_on_a_gravestone_is_moved_on_by_a_signal_which_stays(self, waiting, drain):
+        version(one=step(nothing), two=removed_step(), three=step(nothing))
+        waiting.signal("go")
+        drain()
+        assert waiting.reload().status is RunStatus.FINISHED
+        assert waiting.signals[0].status is SignalStatus.PENDING
+
+    def test_on_a_step_that_waits_no_more_runs_it_at_the_next_signal(self, waiting, drain):
+        version(one=step(nothing), two=step(nothing), three=step(nothing))
+        waiting.signal("anything")
+        drain()
+        assert waiting.reload().status is RunStatus.FINISHED
+
+    def test_is_left_alone_by_the_sweep_while_it_is_paused(self, waiting, bus):
+        version(one=step(nothing), two=removed_step(), three=step(nothing))
+        waiting.pause()
+        assert removed_steps.sweep(turn(bus)) == 0

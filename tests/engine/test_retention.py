@@ -13,7 +13,7 @@ from pgbus import Workflow, fan_out, job, step
 from pgbus.engine.jobs.batch import Batch
 from pgbus.engine.jobs.execute import execute
 from pgbus.engine.states import RunStatus
-from pgbus.engine.storage.claims import ClaimVerdict, Idle
+from pgbus.engine.storage.claims import Idle
 from pgbus.engine.sweep import retention
 
 CHILDREN = ("workflow_steps", "workflow_events", "workflow_signals")
@@ -194,7 +194,7 @@ def finished_batch(bus, driver):
 def work_off(bus, driver):
     while not isinstance(taken := driver.take(), Idle):
         for delivery in taken:
-            if delivery.verdict is ClaimVerdict.JOB:
+            if delivery.is_job:
                 execute(bus.services, delivery)
             else:
                 driver.perform(delivery)

@@ -35,7 +35,9 @@ def test_repairs_are_due_every_interval_and_deletions_every_hour(database):
     assert all(due_in(task) <= 0 for task in sweep.tasks)
     sweep.tick()
     assert {task.name: round(due_in(task), -1) for task in sweep.tasks} == {
-        **dict.fromkeys(["stalls", "lost messages", "expired waits", "batches", "gauge"], 90),
+        **dict.fromkeys(
+            ["stalls", "lost messages", "expired waits", "removed steps", "batches", "gauge"], 90
+        ),
         **dict.fromkeys(["ended runs", "finished batches", "archived messages"], 3600),
     }
     bus.close()

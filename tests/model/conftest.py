@@ -11,5 +11,5 @@ _STEPS = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 
-settings.register_profile("long", _STEPS, max_examples=150, stateful_step_count=80)
+settings.register_profile("long", _STEPS, max_examples=600, stateful_step_count=80)
 settings.register_profile("model", _STEPS, max_examples=30, derandomize=True)

@@ -583,7 +583,8 @@ def _attempt_view(attempt: Attempt) -> dict[str, Any]:
         "deadline": attempt.deadline,
         "late": attempt.late,
         "timed_out": attempt.timed_out,
-        "batch": batch and ("gone" if batch.gone else (batch.finished, batch.withdrawn, batch.members)),
+        "batch": batch
+        and ("gone" if batch.gone else (batch.finished, batch.withdrawn, batch.members)),
     }
 
 

@@ -231,3 +231,4 @@ SHAPES: tuple[type[Scripted], ...] = (
     _waiting("Asking_notify", wait_timeout=_deadline, on_timeout="notify"),
     *map(_gathering, OnBatchFailure),
 )
+SHAPES += SHAPES[-3:]

@@ -17,7 +17,8 @@ from pgbus import Workflow, fan_out, job, step
 from pgbus.engine.jobs.batch import Batch
 from pgbus.engine.jobs.execute import execute
 from pgbus.engine.states import Event, RunStatus
-from pgbus.engine.storage.claims import ClaimVerdict, Idle
+from pgbus.engine.storage import claims
+from pgbus.engine.storage.claims import Idle, Taking
 
 ROUNDS = 15
 
@@ -200,7 +201,7 @@ class Meeting:
         return delivery
 
     def perform(self, delivery):
-        if delivery.verdict is ClaimVerdict.JOB:
+        if delivery.is_job:
             execute(self._bus.services, delivery)
         else:
             Driver(self._bus).perform(delivery)
@@ -309,3 +310,28 @@ def test_the_last_member_waits_for_a_hosts_cancel_and_then_tells_nobody(database
     batch = Batch.find(run.steps[0].batch_id)
     assert (batch.completed_jobs, batch.finished) == (3, True)
     assert messages(database) == []
+
+
+class Crowd(Workflow):
+    @fan_out
+    def notify(self, batch):
+        batch.add_many(tell, [(number,) for number in range(400)])
+
+
+def test_workers_that_discard_a_withdrawn_batch_at_once_do_not_deadlock(bus, database, meeting):
+    """Each takes many members in one statement."""
+    run = Crowd.start()
+    meeting.perform(meeting.take())
+    run.reload().cancel()
+
+    def discard():
+        taking = Taking("{pgbus_default}", 20, 30)
+        with bus.services.database.autocommit() as connection:
+            while not isinstance(
+                taken := claims.take(connection, Driver(bus).worker, taking), Idle
+            ):
+                for delivery in taken:
+                    execute(bus.services, delivery)
+
+    at_once(*[discard] * 4)
+    assert Batch.find(run.steps[0].batch_id).discarded_jobs == 400

@@ -258,10 +258,11 @@ def test_a_fan_out_parks_on_its_batch_and_keeps_its_output():
         EventEntry(Event.STEP_WAITING, None, {"batch_id": "b1"}),
     )
     assert (final.output, final.wait, final.next) == ('{"a": 1}', Wait(batch=PLAN), None)
+    assert final.held == Held(Move.PARK)
 
 
-def test_a_fan_outs_batch_can_be_opened_from_what_is_held():
-    held = Held.decode(deciding("notify").after_fan_out(None, PLAN).held.encode())
+def test_a_batch_can_be_opened_from_what_is_held():
+    held = Held.decode(Held(Move.PARK, batch=PLAN.encode()).encode())
     assert held.move is Move.PARK
     assert BatchPlan.decode(held.batch) == PLAN
 

@@ -1,10 +1,9 @@
 -- Reads up to p_quantity messages from the queues, in their order, and claims what can be claimed at
--- once. One row per message that needs work: the verdicts of claim(), or 'job' for any message that
--- is not a step's. Nothing read: one row 'idle' with the seconds until the next message becomes
+-- once. One row per message that needs work: the verdicts of claim(), or for any message that is
+-- not a step's 'job', or 'withdrawn' when its batch was: it is not to run. Nothing read: one row 'idle' with the seconds until the next message becomes
 -- visible (one that was, and was not read, another transaction has locked) and until the timer has
 -- one to send. No row at all: what was read needed nothing; ask again.
--- A locked run is not waited for: its message keeps its place and is claimed by itself. A job whose
--- batch was withdrawn is discarded here.
+-- A locked run is not waited for: its message keeps its place and is claimed by itself.
 CREATE FUNCTION {schema}.take(
     p_queues text[], p_quantity integer, p_visibility integer, p_unguarded text[],
     p_worker text, p_revision text)
@@ -43,8 +42,9 @@ BEGIN
                 IF verdict IS NOT NULL THEN
                     RETURN NEXT;
                 END IF;
-            ELSIF NOT (m.message ? 'batch' AND {schema}.discard_withdrawn(v_queue, m.msg_id, m.message)) THEN
-                verdict := 'job';
+            ELSE
+                verdict := CASE WHEN m.message ? 'batch' AND {schema}.is_withdrawn(m.message)
+                                THEN 'withdrawn' ELSE 'job' END;
                 body := m.message::text;
                 RETURN NEXT;
             END IF;
