@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
-TESTS ?= tests demo/tests
+TESTS ?= tests
 RUNS ?= 500
 DURATION ?= 150
 
@@ -19,7 +19,10 @@ demo: $(STAMP) ## run the demo shop: PostgreSQL, workers, a dispatcher, orders
 
 test: $(STAMP) ## run all tests, on the embedded PostgreSQL and on the installed one
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
-ifeq ($(TESTS)$(PGBUS_TEST_POSTGRES)$(PGBUS_TEST_DATABASE_URL),tests demo/tests)
+ifeq ($(TESTS),tests)
+	$(BIN)/python -m pytest demo/tests
+endif
+ifeq ($(TESTS)$(PGBUS_TEST_POSTGRES)$(PGBUS_TEST_DATABASE_URL),tests)
 	$(BIN)/python -m pytest -n 2 --dist worksteal --postgres=path tests/engine tests/race
 endif
 

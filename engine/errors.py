@@ -14,7 +14,8 @@ PgbusError
 │   ├── NotPaused
 │   └── NotOngoing                 a signal to a run that is over, or for a subject without one
 ├── SignalKeyReused                a signal's idempotency key was used for another name
-├── AlreadyFinished                a job is added to a batch that is finished
+├── AlreadyFinished                a job is added to a batch, or builder, that takes no more
+├── BatchNotFound                  the batch does not exist (any more)
 ├── RunNotFound                    the run does not exist (any more)
 ├── RunLocked                      another transaction has held the run's lock too long
 ├── StepNotDefined                 the class does not declare (or load) the step
@@ -96,9 +97,9 @@ class AlreadyRunning(PgbusError):
 
 
 class InvalidTransition(PgbusError):
-    """A verb is not allowed in the state its run is in; `status` is that state."""
+    """A verb is not allowed in the state its run is in; `status` is that state, None without a run."""
 
-    def __init__(self, message: str, *, status: str) -> None:
+    def __init__(self, message: str, *, status: str | None) -> None:
         super().__init__(message)
         self.status = status
 
@@ -116,7 +117,11 @@ class SignalKeyReused(PgbusError):
 
 
 class AlreadyFinished(PgbusError):
-    """The batch has finished; nothing can be added to it."""
+    """The batch has finished or was withdrawn, or its block has ended: it takes no more jobs."""
+
+
+class BatchNotFound(PgbusError):
+    """No batch has this id (any more)."""
 
 
 class RunNotFound(PgbusError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pgbus.engine.definition import registry
+from pgbus.engine.insights.signals import unexpected
 from pgbus.engine.runner import waits
 from pgbus.engine.states import AttemptStatus, RunStatus
 from pgbus.testing.steps import newest_attempt, perform, refusal
@@ -25,9 +27,13 @@ def deliver_signal(
     """Send the signal, and perform the step that it wakes.
 
     One that no step waits for yet is kept until a step takes it, and a redelivery (a key that was
-    used before) is only noted: neither performs anything. Raise what `Run.signal` raises.
+    used before) is only noted: neither performs anything. Raise what `Run.signal` raises, and
+    `ValueError` when no step of the class waits for signals of this name.
     """
     attempt = newest_attempt(run)
+    definition = registry.find(run.workflow_class)
+    if definition and (mistake := unexpected(definition, name)):
+        raise ValueError(mistake)
     run.signal(name, payload, idempotency_key, actor=ACTOR)
     return _perform_if_woken(run, attempt)
 

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from pgbus.engine.insights.attempts import Attempt
     from pgbus.engine.insights.runs import RunDetail, RunPage, RunSummary
 
-#: Of an error in the table of attempts, and of an output below it; `--json` has the rest.
+#: Of an error in the table of attempts, an output below it, and a signal's payload; `--json` has the rest.
 _ERROR_WIDTH = 80
 _OUTPUT_WIDTH = 500
+_PAYLOAD_WIDTH = 80
 _BACKTRACE_LINES = 5
 _REST = "; --status all shows the rest."
 
@@ -53,7 +54,10 @@ def _row(run: RunSummary, zone: ZoneInfo) -> tuple[str, ...]:
 
 
 def detail_text(detail: RunDetail, zone: ZoneInfo, app: str | None) -> str:
-    """Tell the run's state, attempts, outputs, newest error and trail; `app` is the loaded one."""
+    """Tell the run's state, attempts, outputs, newest error, signals and trail.
+
+    `app` is the loaded one.
+    """
     about: dict[tuple[str | None, int | None], Attempt] = {
         (attempt.step_name, attempt.attempt): attempt for attempt in detail.attempts
     }
@@ -65,6 +69,7 @@ def detail_text(detail: RunDetail, zone: ZoneInfo, app: str | None) -> str:
         ),
         *_outputs(detail),
         *_newest_error(detail),
+        *_signals(detail, zone),
         aligned(
             [
                 (
@@ -76,7 +81,7 @@ def detail_text(detail: RunDetail, zone: ZoneInfo, app: str | None) -> str:
         ),
     ]
     if detail.truncated:
-        sections.append("Older attempts or events are left out; --limit shows more.")
+        sections.append("Older attempts, signals or events are left out; --limit shows more.")
     return "\n\n".join(sections)
 
 
@@ -99,6 +104,23 @@ def _newest_error(detail: RunDetail) -> list[str]:
     lines = [*text.splitlines(), *(f"  {line}" for line in backtrace)]
     head = f"{newest.step_name}, attempt {newest.attempt}, failed:"
     return ["\n".join([head, *(printable(f"  {line}") for line in lines)])]
+
+
+def _signals(detail: RunDetail, zone: ZoneInfo) -> list[str]:
+    rows = [
+        (
+            one.name,
+            one.status,
+            one.idempotency_key or "",
+            one.step_name or "",
+            str(one.attempt or ""),
+            at(one.received_at, zone),
+            shortened(one.encoded_payload, _PAYLOAD_WIDTH),
+        )
+        for one in detail.signals
+    ]
+    head = ("signal", "status", "key", "step", "attempt", "received", "payload")
+    return [table(head, rows)] if rows else []
 
 
 def _actions(detail: RunDetail, app: str | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import sys
 from contextlib import contextmanager
@@ -81,13 +82,36 @@ def load(app: str) -> Pgbus:
     except AttributeError:
         raise _refusal(_without(module, attribute)) from None
     with _hosts_errors(app):
-        bus = found() if callable(found) else found
+        is_factory = _is_factory(found)
+        bus = found() if is_factory else found
     if not isinstance(bus, Pgbus):
-        raise _refusal(
-            f"{app} is {type(found).__name__!r}, which is no Pgbus and returns none; name the "
-            "attribute that holds your Pgbus(...)."
-        )
+        kind = f"{'returns' if is_factory else 'is'} a {type(bus).__qualname__}"
+        raise _refusal(f"{app} {kind}, which is no Pgbus; {_beside(module)}")
     return bus
+
+
+def _is_factory(found: object) -> bool:
+    """Tell whether it can be called without arguments, unlike the application of a web framework."""
+    if not callable(found):
+        return False
+    try:
+        inspect.signature(found).bind()
+    except TypeError:
+        return False
+    except ValueError:  # some builtins do not tell
+        return True
+    return True
+
+
+def _beside(module: ModuleType) -> str:
+    """Return the mend: the module's buses, if it has any."""
+    buses = [name for name, value in vars(module).items() if isinstance(value, Pgbus)]
+    if buses:
+        return f"did you mean {' or '.join(f'{module.__name__}:{name}' for name in buses)}?"
+    return (
+        "name the attribute that holds your Pgbus(...), or a callable that returns it without "
+        "arguments."
+    )
 
 
 def _imported(name: str) -> ModuleType:

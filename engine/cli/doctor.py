@@ -18,17 +18,18 @@ if TYPE_CHECKING:
 
     from pgbus.engine.bus import Pgbus
     from pgbus.engine.insights.deployment import Misfits, RunsOnStep
-    from pgbus.engine.insights.liveness import BrokenRun
+    from pgbus.engine.insights.liveness import BrokenRun, Service
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What the doctor found; `code` and `broken_runs` are None where they could not be looked at."""
+    """What the doctor found; None stands for what could not be looked at."""
 
     healthy: bool
     schema: tuple[str, ...]
     code: Misfits | None = None
     broken_runs: tuple[BrokenRun, ...] | None = None
+    service: Service | None = None
 
 
 @click.command()
@@ -38,8 +39,9 @@ class Diagnosis:
 def doctor(ctx: click.Context, app: str | None, *, as_json: bool) -> None:
     """Find what keeps ongoing runs from going on.
 
-    It looks at the schema, at every ongoing run, and with --app at the code that is to be
-    deployed. Exit 1 on what would break, 0 where there are only hints. It changes nothing.
+    It looks at the schema, at every ongoing run, at who serves them, and with --app at the code
+    that is to be deployed. Exit 1 on what would break, 0 where there are only hints. It changes
+    nothing.
     """
     with opened(app) as bus:
         found = _examined(bus, with_code=app is not None)
@@ -57,8 +59,11 @@ def _examined(bus: Pgbus, *, with_code: bool) -> Diagnosis:
     with database.autocommit() as connection:
         code = deployment.misfits(connection) if with_code else None
         broken = tuple(liveness.broken(connection, bus.settings))
+        service = liveness.service(connection, bus.settings)
     unfit = code is not None and bool(code.not_loaded or code.undeclared)
-    return Diagnosis(healthy=not (broken or unfit), schema=(), code=code, broken_runs=broken)
+    return Diagnosis(
+        healthy=not (broken or unfit), schema=(), code=code, broken_runs=broken, service=service
+    )
 
 
 def _told(found: Diagnosis, app: str | None) -> Iterator[str]:
@@ -70,7 +75,11 @@ def _told(found: Diagnosis, app: str | None) -> Iterator[str]:
         )
         yield "The runs were not looked at."
         return
-    sections = [*_told_of_code(found.code), *_told_of_runs(found.broken_runs or ())]
+    sections = [
+        *_told_of_code(found.code),
+        *_told_of_runs(found.broken_runs or ()),
+        *_told_of_service(found.service),
+    ]
     yield from sections or ["Nothing to mend."]
     if not app:
         yield "The code was not looked at; --app compares it with the runs."
@@ -108,13 +117,32 @@ def _told_of_runs(broken: Iterable[BrokenRun]) -> Iterator[str]:
         yield _section(title, rows)
 
 
+def _told_of_service(service: Service | None) -> Iterator[str]:
+    if service is None:
+        return
+    if not service.workers:
+        yield "Hint: no worker runs: steps and jobs wait for one (pgbus start, pgbus worker)."
+    if not service.dispatchers:
+        past = _counted(service.past_deadlines, "deadline")
+        yield (
+            "Hint: no dispatcher runs: deadlines, far-off steps and repairs wait for one (pgbus start, "
+            f"pgbus dispatcher); past by now: {past}."
+        )
+    if service.unserved:
+        rows = [[one.queue, _counted(one.due_messages, "due message")] for one in service.unserved]
+        yield _section("Hint: queues that no worker serves (name them with --queues):", rows)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _attempt(run: BrokenRun) -> str:
     return run.step_name if run.attempt is None else f"{run.step_name} {run.attempt}"
 
 
 def _place(one: RunsOnStep) -> list[str]:
-    runs = "1 run" if one.runs == 1 else f"{one.runs} runs"
-    return [one.workflow_class, one.step_name, runs]
+    return [one.workflow_class, one.step_name, _counted(one.runs, "run")]
 
 
 def _section(title: str, rows: Iterable[list[str]]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pgbus.engine.definition.policy import qualified_name
 from pgbus.engine.errors import FanOutFailed, StepStalled, WaitTimedOut
-from pgbus.engine.states import AttemptStatus, Event, RunStatus
+from pgbus.engine.states import AttemptStatus, Event, OnTimeout, RunStatus
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _SYSTEM = "system"
 _AT_ONCE = timedelta(seconds=1)
+_MINUTE = 60
 
 #: Of these the step says nothing that the entries around them do not.
 _OF_THE_RUN = frozenset(
@@ -41,6 +42,16 @@ _CAUSES = {
     qualified_name(StepStalled): "the worker of {} died or hung",
     qualified_name(WaitTimedOut): "{} waited in vain",
     qualified_name(FanOutFailed): "jobs of {} failed",
+}
+
+#: What the sweep makes of a wait past its deadline.
+_AT_DEADLINE = {
+    OnTimeout.PAUSE: "pauses the run",
+    OnTimeout.CANCEL: "cancels the run",
+    OnTimeout.SKIP: "skips the step",
+    OnTimeout.RUN: "lets the step run without a signal",
+    OnTimeout.NOTIFY: "tells of it",
+    None: "does what its on_timeout says",
 }
 
 #: What an event's details say; any other by its name.
@@ -97,12 +108,21 @@ def _clock(run: RunSummary, zone: ZoneInfo) -> str:
     """Tell since when a signal is awaited and until when, or that it is late."""
     if run.batch_id is not None or run.waiting_since is None:
         return ""
-    since = f" since {at(run.waiting_since, zone)}"
+    told = f" since {at(run.waiting_since, zone)}"
+    if run.late_since is not None:
+        told += f", late since {at(run.late_since, zone)}"
+    if run.overdue_seconds is not None:
+        passed = f"its deadline passed {_about(run.overdue_seconds)} ago"
+        return f"{told}; {passed}, and the next sweep {_AT_DEADLINE[run.on_timeout]}"
     until = at(run.timeout_at, zone) if run.timeout_at else None
     if run.late_since is None:
-        return f"{since}, until {until}" if until else since
-    late = f"{since}, late since {at(run.late_since, zone)}"
-    return f"{late}, next notice at {until}" if until else f"{late}; no further notice is due"
+        return f"{told}, until {until}" if until else told
+    return f"{told}, next notice at {until}" if until else f"{told}; no further notice is due"
+
+
+def _about(seconds: float) -> str:
+    """Return seconds without fractions, a minute and more as clock time."""
+    return f"{seconds:.0f} s" if seconds < _MINUTE else duration(seconds)
 
 
 def _woken(run: RunSummary) -> str:
@@ -169,7 +189,7 @@ def duration(seconds: float | None) -> str:
     """Return seconds to the millisecond, a minute and more as clock time; "" for None."""
     if seconds is None:
         return ""
-    return f"{seconds:.3f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))  # noqa: PLR2004 (a minute)
+    return f"{seconds:.3f} s" if seconds < _MINUTE else str(timedelta(seconds=round(seconds)))
 
 
 def _words(name: str) -> str:

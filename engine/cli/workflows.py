@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import re
+import traceback
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 from zoneinfo import ZoneInfo
@@ -20,9 +21,11 @@ from pgbus.engine.cli.failures import Refused
 from pgbus.engine.cli.sentences import at, state_sentence, typed
 from pgbus.engine.cli.tables import printable
 from pgbus.engine.definition import options, registry
+from pgbus.engine.definition.signal import Expectation
 from pgbus.engine.errors import InvalidTransition, RunNotFound, StepNotDefined
-from pgbus.engine.insights import runs
+from pgbus.engine.insights import runs, signals
 from pgbus.engine.insights.runs import RunFilter
+from pgbus.engine.runner.error_record import record_error
 from pgbus.engine.runner.run import Run
 from pgbus.engine.states import NEEDS_CLASS, RunStatus, Verb
 
@@ -166,11 +169,11 @@ def list_command(
     type=_Count(),
     default=100,
     show_default=True,
-    help="At most this many of the newest attempts, and of the newest events.",
+    help="At most this many of the newest attempts, signals and events.",
 )
 @_json_option
 def show(workflow_id: UUID, app: str | None, limit: int, *, as_json: bool) -> None:
-    """Show a run with its attempts and its audit trail."""
+    """Show a run with its attempts, its signals and its audit trail."""
     with opened(app) as bus:
         bus.check_schema()
         with bus.services.database.autocommit() as connection:
@@ -216,7 +219,12 @@ def _signal(
 ) -> None:
     with opened(app) as bus:
         run = _found(bus, workflow_id)
-        signal = run.signal(name, payload, idempotency_key, actor=actor, reason=reason)
+        try:
+            signal = run.signal(name, payload, idempotency_key, actor=actor, reason=reason)
+        except Exception as error:
+            if not _is_of_matcher(error):
+                raise
+            raise Refused(_matcher_failed(run, error)) from error
         summary, zone = _summary(bus, run), _zone(bus)
     received = (
         f"was received before, at {at(signal.received_at, zone)}"
@@ -224,8 +232,34 @@ def _signal(
         else "received"
     )
     text = f"{summary.workflow_id}: {name} {received}; {state_sentence(summary, zone)}"
-    answer = {"signal": _stored(signal), "run": summary}
+    hint = None if signal.duplicate_delivery else _signal_hint(run.workflow_class, name, app)
+    answer = {"signal": _stored(signal), "run": summary, "hint": hint}
     click.echo(document(answer) if as_json else printable(text))
+    if hint and not as_json:
+        click.echo(printable(f"Hint: {hint}"))
+
+
+def _is_of_matcher(error: Exception) -> bool:
+    """Tell whether a step's matcher raised it: to whoever sends, it comes as it was raised."""
+    asked = Expectation.matches.__code__
+    return any(frame.f_code is asked for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _matcher_failed(run: Run, error: Exception) -> str:
+    entry = record_error(error, backtrace_lines=0)
+    return (
+        f"Nothing was stored: the matcher in wait_for of {run.workflow_class}, step "
+        f"{run.reload().current_step!r}, raised {entry.error_class}: {entry.message}"
+    )
+
+
+def _signal_hint(workflow_class: str, name: str, app: str | None) -> str | None:
+    """Tell what may be wrong with a signal that was stored, None when nothing is known."""
+    definition = registry.find(workflow_class)
+    if definition is not None:
+        return signals.unexpected(definition, name)
+    mend = f"let {app} import it" if app else "give --app"
+    return f"the payload was not checked: {workflow_class} is not loaded; {mend}"
 
 
 def _stored(signal: Signal) -> dict[str, Any]:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from pgbus.engine.definition.options import OptionError, aware_moment, positive_duration
 
-
-@dataclass(frozen=True, slots=True)
-class Deadline:
-    """When a wait is over: this long `after` it began, or `at` a moment; one of them is set."""
-
-    after: timedelta | None = None
-    at: datetime | None = None
+#: How long a wait lasts from its begin, or the moment at which it is over.
+Deadline = timedelta | datetime
 
 
 def deadline_of(value: object) -> Deadline | None:
@@ -25,9 +19,7 @@ def deadline_of(value: object) -> Deadline | None:
     if value is None:
         return None
     try:
-        if isinstance(value, datetime):
-            return Deadline(at=aware_moment(value))
-        return Deadline(after=positive_duration(value))
+        return aware_moment(value) if isinstance(value, datetime) else positive_duration(value)
     except OptionError as error:
         raise ValueError(
             f"wait_timeout gave {value!r}, which is no deadline; give seconds or a timedelta above "

@@ -7,6 +7,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec
 
+from pgbus.engine.errors import AlreadyFinished
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime, timedelta
@@ -50,7 +52,7 @@ class Members:
         """Add one call of a job, or of its `options(...)`.
 
         Raise `TypeError` for arguments that do not fit the function, `PayloadError` for one
-        that cannot be stored.
+        that cannot be stored, `AlreadyFinished` after the block.
         """
         self._extend([_call(job, args, kwargs)])
 
@@ -82,7 +84,7 @@ class Members:
 
     def _extend(self, calls: list[JobCall]) -> None:
         if self._closed:
-            raise RuntimeError(
+            raise AlreadyFinished(
                 "The block (or step body) that this batch's members are added in has ended, and "
                 "nothing more is sent; add to an open batch with Batch.find(batch_id).adding()."
             )

@@ -40,7 +40,9 @@ def asked_of_instance(owner: type, value: object) -> Callable[[Any], Any]:
     return value
 
 
-def check_callable(function: Callable[..., Any], *parameters: str, may_be_async: bool) -> None:
+def check_callable(
+    function: Callable[..., Any], *parameters: str, may_be_async: bool, mend: str = ""
+) -> None:
     """Refuse a function that cannot be called with these, or whose call would run nothing."""
     name = getattr(function, "__qualname__", repr(function))
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -55,5 +57,5 @@ def check_callable(function: Callable[..., Any], *parameters: str, may_be_async:
         signature.bind(*parameters)
     except TypeError as error:
         raise OptionError(
-            f"{name}{signature} is called with ({', '.join(parameters)}); {error}"
+            f"{name}{signature} is called with ({', '.join(parameters)}); {error}{mend and f'; {mend}'}"
         ) from error

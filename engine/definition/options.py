@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import MAXYEAR, MINYEAR, datetime, timedelta
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pgbus.engine.codec import storable
@@ -23,6 +24,10 @@ ZERO = timedelta(0)
 
 #: A moment this far ahead is still one that PostgreSQL and `datetime` can hold.
 _LONGEST = timedelta(days=36_525)
+
+#: How like an option (as `difflib` measures it) a name must be to be meant for it; two swapped letters
+#: of a short one are, `wait_for` is not for `wait`.
+_ALIKE = 0.75
 
 #: Characters of a name or key that comes from outside.
 _MOST_CHARACTERS = 255
@@ -50,11 +55,17 @@ def checked(options: object, checks: Mapping[str, Callable[[Any], Any]]) -> dict
 
 def _checked_value(option: str, value: object, checks: Mapping[str, Callable[[Any], Any]]) -> Any:
     if option not in checks:
-        raise OptionError(f"unknown option {option!r}; there are {', '.join(checks)}")
+        raise OptionError(f"unknown option {option!r}; {_known(option, checks)}")
     try:
         return checks[option](value)
     except (OptionError, DefinitionError) as error:
         raise OptionError(f"{option}: {error}") from error
+
+
+def _known(option: str, checks: Iterable[str]) -> str:
+    close = get_close_matches(option, checks, n=1, cutoff=_ALIKE)
+    meant = f"; did you mean {close[0]}?" if close else ""
+    return f"there are {', '.join(checks)}{meant}"
 
 
 def duration(value: object) -> timedelta:

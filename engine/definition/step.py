@@ -325,6 +325,15 @@ def _checks(declaration: StepDeclaration, owner: type) -> Mapping[str, Callable[
 
 
 def _wait_timeout(owner: type, value: object) -> timedelta | Callable[[Any], Any]:
+    if isinstance(value, datetime):
+        raise OptionError(
+            f"{value!r} is no duration; give a callable that returns it, such as lambda self: "
+            "self.subject.due_at"
+        )
+    if isinstance(value, str) and not value.isidentifier():
+        raise OptionError(
+            f"{value!r} names no method, which is what a str does; give seconds or a timedelta"
+        )
     if isinstance(value, str) or callable(value):
         return asked_of_instance(owner, value)
     return positive_duration(value)
@@ -337,11 +346,17 @@ def _check_combination(options: Mapping[str, Any]) -> None:
             "or bound the attempt with timeout"
         )
     if "on_timeout" in options and "wait_timeout" not in options:
-        raise OptionError("on_timeout: without a wait_timeout no wait times out; add one")
+        told = "on_timeout: without a wait_timeout no wait times out; add one"
+        if "timeout" in options:
+            told += " (timeout is another thing: it bounds an attempt, and on_stall says what then)"
+        raise OptionError(told)
 
 
 def _check_body(declaration: StepDeclaration, name: str, owner: type) -> None:
     called = declaration.body if isinstance(declaration.body, str) else name
-    parameters = ("self", "batch") if declaration.fan_out else ("self",)
+    parameters: tuple[str, ...] = ("self",)
+    mend = ""
+    if declaration.fan_out:
+        parameters, mend = ("self", "batch"), "a fan_out's body takes (self, batch)"
     for method in {called, name}:
-        check_callable(find_method(owner, method), *parameters, may_be_async=True)
+        check_callable(find_method(owner, method), *parameters, may_be_async=True, mend=mend)

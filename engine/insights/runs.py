@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pgbus.engine.definition import registry
 from pgbus.engine.errors import RunNotFound
-from pgbus.engine.insights import attempts, events
-from pgbus.engine.states import ONGOING, AttemptStatus, RunStatus, Verb, available_actions
+from pgbus.engine.insights import attempts, events, signals
+from pgbus.engine.states import (
+    ONGOING,
+    AttemptStatus,
+    OnTimeout,
+    RunStatus,
+    Verb,
+    available_actions,
+)
 from pgbus.engine.storage import runs as storage
 
 if TYPE_CHECKING:
@@ -17,6 +24,7 @@ if TYPE_CHECKING:
 
     from pgbus.engine.insights.attempts import Attempt
     from pgbus.engine.insights.events import TrailEntry
+    from pgbus.engine.insights.signals import StoredSignal
     from pgbus.engine.storage.database import Connection
 
 
@@ -43,6 +51,8 @@ class RunSummary:
     `waiting_for` describes the signal that the attempt waits or waited for; `batch_id` names the batch.
     While the wait lasts: `waiting_since`, the deadline `timeout_at` (None: none, or its run is paused),
     the missed one `late_since`, and how many of the batch's jobs are open (None: it has no such row).
+    `overdue_seconds` tells how long ago the deadline passed; the next sweep does what `on_timeout` says then
+    (None: it is not past, or the step is not loaded).
     """
 
     workflow_id: str
@@ -67,6 +77,8 @@ class RunSummary:
     batch_id: str | None
     open_jobs: int | None
     total_jobs: int | None
+    overdue_seconds: float | None
+    on_timeout: OnTimeout | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +103,7 @@ class RunDetail:
     class_loaded: bool
     available_actions: tuple[Verb, ...]
     attempts: tuple[Attempt, ...]
+    signals: tuple[StoredSignal, ...]
     events: tuple[TrailEntry, ...]
     truncated: bool
 
@@ -100,7 +113,9 @@ w.workflow_id::text, w.workflow_class, w.status, w.subject_type, w.subject_id, w
 s.attempt, s.status, s.scheduled_at, s.status = 'scheduled' AND s.scheduled_at <= clock_timestamp(),
 s.error_class, w.created_at, w.updated_at, w.ended_at,
 s.waiting_for, s.waiting_since, s.timeout_at, s.late_since, s.timed_out, s.batch_id::text,
-b.open_jobs, b.total_jobs
+b.open_jobs, b.total_jobs,
+CASE WHEN s.timeout_at <= clock_timestamp()
+     THEN extract(epoch FROM clock_timestamp() - s.timeout_at)::double precision END
 """
 
 #: A finished batch has no counters left.
@@ -173,12 +188,16 @@ def hides_ended(connection: Connection, wanted: RunFilter) -> bool:
 
 
 def detail(connection: Connection, workflow_id: str, *, limit: int) -> RunDetail:
-    """Return the run with its newest attempts and events, `limit` of each; raise `RunNotFound`."""
+    """Return the run with its newest attempts, signals and events, `limit` of each.
+
+    Raise `RunNotFound`.
+    """
     run = summary(connection, workflow_id)
     row = storage.find(connection, workflow_id)
     if row is None:
         raise RunNotFound(f"There is no run {workflow_id} any more.")
     tries = attempts.newest(connection, workflow_id, limit + 1)
+    received = signals.newest(connection, workflow_id, limit + 1)
     trail = events.newest(connection, workflow_id, limit + 1)
     loaded = registry.find(run.workflow_class) is not None
     return RunDetail(
@@ -191,8 +210,9 @@ def detail(connection: Connection, workflow_id: str, *, limit: int) -> RunDetail
         class_loaded=loaded,
         available_actions=available_actions(run.status, run.attempt_status, class_loaded=loaded),
         attempts=tuple(reversed(tries[:limit])),
+        signals=tuple(reversed(received[:limit])),
         events=tuple(reversed(trail[:limit])),
-        truncated=max(len(tries), len(trail)) > limit,
+        truncated=max(len(tries), len(received), len(trail)) > limit,
     )
 
 
@@ -217,7 +237,15 @@ def _page_statement(status: str, given: Collection[str], order: str) -> str:
 
 
 def _summary(row: Sequence[Any]) -> RunSummary:
-    values = list(row)
+    values = [*row, None]
     values[2] = RunStatus(values[2])
     values[7] = AttemptStatus(values[7])
-    return RunSummary(*values)
+    summary = RunSummary(*values)
+    return summary if summary.overdue_seconds is None else _with_on_timeout(summary)
+
+
+def _with_on_timeout(summary: RunSummary) -> RunSummary:
+    definition = registry.find(summary.workflow_class)
+    steps = definition.steps if definition else ()
+    declared = (step.on_timeout for step in steps if step.name == summary.current_step)
+    return replace(summary, on_timeout=next(declared, None))

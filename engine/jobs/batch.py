@@ -15,7 +15,7 @@ from uuid import UUID
 from pgbus.engine import codec
 from pgbus.engine.active import current_bus
 from pgbus.engine.definition.members import Members
-from pgbus.engine.errors import AlreadyFinished
+from pgbus.engine.errors import AlreadyFinished, BatchNotFound
 from pgbus.engine.identifiers import new_uuid
 from pgbus.engine.observe import emission
 from pgbus.engine.runner.members import member_messages
@@ -96,11 +96,11 @@ class Batch:
         return _opening(services, new, session)
 
     @classmethod
-    def find(cls, batch_id: str) -> Batch | None:
+    def find(cls, batch_id: str | UUID) -> Batch | None:
         """Return the batch, also a fan-out's; None when there is none (any more)."""
         services = current_bus().services
         try:
-            known = str(UUID(batch_id))
+            known = str(UUID(str(batch_id)))
         except ValueError:
             return None
         with services.database.autocommit() as connection:
@@ -164,11 +164,11 @@ class Batch:
         return self.finished_at is not None
 
     def reload(self) -> Self:
-        """Read the batch again; raise `LookupError` when it was deleted."""
+        """Read the batch again; raise `BatchNotFound` when it was deleted."""
         with self._services.database.autocommit() as connection:
             row = batches.find(connection, self.batch_id)
         if row is None:
-            raise LookupError(f"There is no batch {self.batch_id} any more.")
+            raise BatchNotFound(f"There is no batch {self.batch_id} any more.")
         self._row = row
         return self
 
@@ -177,7 +177,8 @@ class Batch:
         """Add to the batch what the block adds, in one transaction at the block's end.
 
         Raise `AlreadyFinished` there, sending nothing, when the batch is not open any more. With
-        `session` it is part of the host's transaction, until whose end the batch cannot finish.
+        `session` it is part of the host's transaction, until whose end the batch cannot finish;
+        one that is left open for more than a second may delay that to the next sweep.
         """
         with _collected(self.batch_id) as members:
             yield members

@@ -53,7 +53,8 @@ class Dispatcher:
                 if not (self._stopping.is_set() and is_passing(error)):
                     _log.exception("The dispatcher failed; it tries again.")
             self._stopping.wait(_TICK)
-        sweeping.join()
+        # A repair may wait for a database that is away; it is safe to leave.
+        sweeping.join(self._bus.settings.shutdown_timeout.total_seconds())
         self._presence.leave_if_possible(database)
 
     def _sweep_until_told(self) -> None:

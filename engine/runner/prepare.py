@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from pgbus.engine.errors import StepNotDefined, StepStalled
-from pgbus.engine.runner import signals, waits
+from pgbus.engine.runner import deadlines, signals, waits
 from pgbus.engine.runner.attempt import Attempt, verbs_refused
 from pgbus.engine.runner.decide import Result, pause_on
 from pgbus.engine.runner.declarations import declared
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from pgbus.engine.runner.services import Services
     from pgbus.engine.storage.claims import Worker
     from pgbus.engine.storage.database import Connection
+
+
+_log = logging.getLogger("pgbus.runner")
 
 
 def prepare(
@@ -89,6 +93,7 @@ def _attempt(services: Services, claimed: Delivery) -> Attempt | Ending:
     try:
         definition, step = declared(claimed.workflow_class, claimed.step_name)
     except StepNotDefined as error:
+        _log.warning("Run %s pauses: %s", claimed.workflow_id, error)
         return Ending(claimed, None, pause_on(record_error(error, backtrace_lines=0)))
     if step.removed:
         result = Result(Outcome.SKIPPED, reason="the step was removed")
@@ -113,7 +118,7 @@ def _guarded(services: Services, attempt: Attempt, connection: Connection) -> At
     if passed:
         _take_signal(attempt, connection)
         return attempt
-    timeout_at = waits.moment_of(connection, deadline)
+    timeout_at = deadlines.moment_of(connection, deadline)
     return Ending(delivery, attempt.definition, decider.park_at_gate(timeout_at))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -92,16 +91,20 @@ def signal_subject(
         found = runs.ongoing_of_subjects(
             connection, definition.name, [(reference.type, reference.id)]
         )
-    ignored = (NotOngoing, RunNotFound) if missing == "ignore" else ()
-    with suppress(*ignored):
-        for run in found.values():
+    run = next(iter(found.values()), None)
+    try:
+        if run is not None:
             return signal(services, run.workflow_id, sending, request)
-        raise NotOngoing(
-            f"{reference.type} {reference.id} has no ongoing run of {definition.name} to take the signal "
-            f"{sending.name!r}; start one, or pass missing='ignore'.",
-            status="missing",
-        )
-    return None
+    except (NotOngoing, RunNotFound):  # it ended in between
+        if missing != "ignore":
+            raise
+    if missing == "ignore":
+        return None
+    raise NotOngoing(
+        f"{reference.type} {reference.id} has no ongoing run of {definition.name} to take the signal "
+        f"{sending.name!r}; start one, or pass missing='ignore'.",
+        status=None,
+    )
 
 
 def _checked(services: Services, sending: Sending) -> NewSignal:
@@ -155,14 +158,11 @@ def _offer(services: Services, it: LockedRun, definition: Definition | None) -> 
     if attempt.status is not AttemptStatus.WAITING or attempt.waiting_for is None:
         return
     step, actor = _step_of(definition, attempt), it.request.actor
-    if step is None:
+    if step is None or step.wait_for is None:
+        # This process may be an older release, or a newer one, than the workers.
         messages.nudge(it.connection, attempt.queue, it.run.workflow_id)
-        return
-    queue = services.queue_of(step)
-    if step.wait_for is None:
-        # The class has removed the step meanwhile, or lets it wait no more.
-        wake(it.connection, it.run, attempt, source=it.run.status, queue=queue, actor=actor)
     elif (row := match(it.connection, attempt, step)) is not None:
+        queue = services.queue_of(step)
         wake_with(it.connection, it.run, attempt, row, queue=queue, actor=actor)
 
 

@@ -8,12 +8,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pgbus.engine.storage.database import Connection
 
-#: Members per statement.
-_CHUNK = 1_000
+#: Members per statement, and characters of theirs.
+_MOST_MEMBERS = 1_000
+_MOST_CHARACTERS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +106,12 @@ class BatchRow:
 _OPEN = """
 INSERT INTO {schema}.batches
     (batch_id, description, properties, on_complete, on_success, on_failure, workflow_id, step_id, step_queue,
-     total_jobs, counters, open_counters, created_at)
+     total_jobs, counters, created_at)
 VALUES
     (CAST(:batch_id AS uuid), CAST(:description AS text), CAST(:properties AS jsonb),
      CAST(:on_complete AS jsonb), CAST(:on_success AS jsonb), CAST(:on_failure AS jsonb),
      CAST(:workflow_id AS uuid), CAST(:step_id AS bigint), CAST(:step_queue AS text),
-     0, 0, 0, clock_timestamp())
+     0, 0, clock_timestamp())
 """
 
 _ADD = "SELECT {schema}.add_members(CAST(:batch_id AS uuid), CAST(:members AS jsonb))"
@@ -164,20 +165,18 @@ def open_batch(connection: Connection, plan: BatchPlan) -> bool:
 def add(connection: Connection, batch_id: str, members: Sequence[MemberMessage]) -> bool:
     """Add members to an open batch and send them; False, adding none, when it is not open.
 
-    The connection must be in a transaction: until its end the batch is locked, and whoever ends
-    the last member of one of its counters waits.
+    The connection must be in a transaction: until its end the batch is locked, and cannot finish.
+    Whoever ends the last member of one of its counters waits for it, for a second or two.
     """
-    chunks = (members[place : place + _CHUNK] for place in range(0, len(members), _CHUNK))
+    documents = (_encoded(asdict(member)) for member in members)
     return all(
-        _truth(
-            connection, _ADD, batch_id=batch_id, members=_encoded([asdict(one) for one in chunk])
-        )
-        for chunk in chunks
+        _truth(connection, _ADD, batch_id=batch_id, members=f"[{','.join(chunk)}]")
+        for chunk in _chunks(documents)
     )
 
 
 def finish(connection: Connection, batch_id: str) -> bool:
-    """Finish a batch without open members; False: it has some, or was finished before."""
+    """Finish a batch without open members; False: it has some, is locked, or was finished before."""
     return _truth(connection, _FINISH, batch_id=batch_id)
 
 
@@ -199,6 +198,19 @@ def find(connection: Connection, batch_id: str) -> BatchRow | None:
     """Return the batch of this id, a UUID as text, with its counts as of now."""
     row = connection.row(_FIND, batch_id=batch_id)
     return BatchRow(*row) if row else None
+
+
+def _chunks(documents: Iterable[str]) -> Iterator[list[str]]:
+    """Yield by the statement what is to be added; no documents are one empty chunk."""
+    chunk: list[str] = []
+    characters = 0
+    for document in documents:
+        characters += len(document)
+        if len(chunk) == _MOST_MEMBERS or (chunk and characters > _MOST_CHARACTERS):
+            yield chunk
+            chunk, characters = [], len(document)
+        chunk.append(document)
+    yield chunk
 
 
 def _truth(connection: Connection, statement: str, **parameters: object) -> bool:

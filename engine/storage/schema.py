@@ -237,7 +237,6 @@ def _batches(tables: MetaData) -> None:
         Column("step_queue", Text),
         Column("total_jobs", Integer, nullable=False),
         Column("counters", Integer, nullable=False),
-        Column("open_counters", Integer, nullable=False),
         Column("completed_jobs", Integer),
         Column("discarded_jobs", Integer),
         Column("dead_lettered_jobs", Integer),

@@ -98,11 +98,14 @@ SELECT w.workflow_id::text
  LIMIT CAST(:limit AS integer)
 """
 
+#: One that another transaction keeps locked is left to a later sweep.
 _UNFINISHED_BATCHES = """
 SELECT b.batch_id::text FROM {schema}.batches b
- WHERE b.finished_at IS NULL AND b.open_counters = 0
+ WHERE b.finished_at IS NULL
+   AND NOT EXISTS (SELECT FROM {schema}.batch_counters c WHERE c.batch_id = b.batch_id AND c.open > 0)
  ORDER BY b.batch_id
  LIMIT CAST(:limit AS integer)
+   FOR UPDATE SKIP LOCKED
 """
 
 #: Runs that wait on though their batch has been finished for long.
@@ -244,7 +247,7 @@ def waiting_on(connection: Connection, steps: Sequence[str], *, limit: int) -> l
 
 
 def unfinished_batches(connection: Connection, *, limit: int) -> list[str]:
-    """Return the batches whose members have all ended, but that did not finish."""
+    """Return the batches whose members have all ended, but that did not finish and are not locked."""
     return [row[0] for row in connection.rows(_UNFINISHED_BATCHES, limit=limit)]
 
 

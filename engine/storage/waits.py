@@ -50,7 +50,7 @@ _RESOLVE = """
 UPDATE {schema}.workflow_steps
    SET status = 'in_progress', waiting_since = NULL, timeout_at = NULL, timeout_left = NULL,
        queue = CAST(:queue AS text), message_id = CAST(:message_id AS bigint),
-       read_count = CAST(:read_count AS integer), worker = CAST(:worker AS text)
+       read_count = CAST(:read_count AS integer)
  WHERE step_id = CAST(:step_id AS bigint) AND status = 'waiting'
 RETURNING step_id
 """
@@ -77,9 +77,11 @@ SELECT 1 FROM {schema}.workflow_steps
  WHERE step_id = CAST(:step_id AS bigint) AND timeout_at <= clock_timestamp()
 """
 
+#: In seconds: a difference in days would be another length where the clocks change in between.
 _STOP_CLOCK = """
 UPDATE {schema}.workflow_steps
-   SET timeout_left = timeout_at - clock_timestamp(), timeout_at = NULL
+   SET timeout_left = make_interval(secs => extract(epoch FROM timeout_at - clock_timestamp())::double precision),
+       timeout_at = NULL
  WHERE step_id = CAST(:step_id AS bigint) AND status = 'waiting' AND timeout_at IS NOT NULL
 """
 
@@ -141,7 +143,6 @@ def resolve(
     queue: str,
     message_id: int | None,
     read_count: int | None,
-    worker: str,
 ) -> None:
     """Let a waiting attempt be finalized as if its body had just ended, under this message."""
     transitions.change_attempt(
@@ -151,7 +152,6 @@ def resolve(
         queue=queue,
         message_id=message_id,
         read_count=read_count,
-        worker=worker,
     )
     if run.status is RunStatus.WAITING:
         transitions.move_run(connection, run, Move.RESOLVE, RunStatus.PERFORMING)

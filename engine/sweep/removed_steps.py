@@ -1,4 +1,4 @@
-"""Runs that wait on a step which their class has removed: they move on, as any run that comes to one."""
+"""Runs that wait for a signal on a step which, by their class, waits for none any more: they go on."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ LIMIT = 500
 
 def sweep(turn: Round) -> int:
     """Return how many runs were woken."""
-    removed = [
-        f"{definition.name}#{step}"
+    not_waiting = [
+        f"{definition.name}#{step.name}"
         for definition in registry.definitions()
-        for step in definition.removed
+        for step in definition.steps
+        if step.wait_for is None
     ]
-    if not removed:
-        return 0
     with turn.services.database.autocommit() as connection:
-        waiting = sweeping.waiting_on(connection, removed, limit=LIMIT)
+        waiting = sweeping.waiting_on(connection, not_waiting, limit=LIMIT)
     return sum(
         turn.repair(run, partial(waits.release, turn.services, turn.worker, run)) for run in waiting
     )

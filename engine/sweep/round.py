@@ -29,11 +29,16 @@ class Round:
     services: Services
     worker: Worker
     stopping: Callable[[], bool]
-    _deadline: float = field(default_factory=lambda: time.monotonic() + MAX_SECONDS)
+    seconds: float = MAX_SECONDS
+    _began: float = field(default_factory=time.monotonic)
 
     def is_over(self) -> bool:
         """Return whether to begin nothing more in it."""
-        return self.stopping() or time.monotonic() >= self._deadline
+        return self.stopping() or time.monotonic() >= self._began + self.seconds
+
+    def is_half_over(self) -> bool:
+        """Return whether to look for no more: the rest of the time is for what was found."""
+        return self.stopping() or time.monotonic() >= self._began + self.seconds / 2
 
     def repair(self, workflow_id: str, act: Callable[[], bool]) -> bool:
         """Return whether `act` did something about the run; one that another has locked is skipped.

@@ -11,7 +11,7 @@ from pgbus.engine.storage import sweeping
 from pgbus.engine.storage.database import is_passing
 from pgbus.engine.sweep import batches, expired_waits, gauge, removed_steps, retention
 from pgbus.engine.sweep.lost_messages import LostMessages
-from pgbus.engine.sweep.round import Round
+from pgbus.engine.sweep.round import MAX_SECONDS, Round
 from pgbus.engine.sweep.stalls import Stalls
 
 if TYPE_CHECKING:
@@ -23,20 +23,22 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pgbus.sweep")
 
 _HOUR = 3600.0
+#: Of a task that goes on at the next tick: deadlines do not wait for it.
+_SHORT_SECONDS = 5.0
 
 
 @dataclass(slots=True)
 class Task:
     """What is done every so many seconds, by one process at a time.
 
-    `work` returns how many it dealt with. `patient`: a round that ran out of time leaves the rest
-    to the next interval, not to the next tick.
+    `work` returns how many it dealt with. `goes_on`: what a round had no time for is dealt with at
+    the next ticks, in short rounds, not at the next interval.
     """
 
     name: str
     every: float
     work: Callable[[Round], int | None]
-    patient: bool = True
+    goes_on: bool = False
     due_at: float = 0.0
 
 
@@ -48,16 +50,19 @@ class Sweep:
         self._worker = worker
         self._stopping = stopping
         often = services.settings.workflow_sweep_interval.total_seconds()
+        threshold = services.settings.workflow_stall_threshold.total_seconds()
         self.tasks = (
-            Task("stalls", often, Stalls().sweep),
-            Task("lost messages", often, LostMessages().sweep),
             Task("expired waits", often, expired_waits.sweep),
-            Task("removed steps", often, removed_steps.sweep),
+            Task("stalls", often, Stalls().sweep),
             Task("batches", often, batches.sweep),
             Task("gauge", often, gauge.measure),
-            Task("ended runs", _HOUR, retention.EndedRuns().delete, patient=False),
-            Task("finished batches", _HOUR, retention.finished_batches, patient=False),
-            Task("archived messages", _HOUR, retention.archived_messages, patient=False),
+            # It looks at every run that sleeps, too; what it looks for is due for much longer.
+            Task("lost messages", max(often, threshold / 10), LostMessages().sweep),
+            # After a start with new code there is something to find, later hardly ever.
+            Task("removed steps", _HOUR, removed_steps.sweep),
+            Task("ended runs", _HOUR, retention.EndedRuns().delete, goes_on=True),
+            Task("finished batches", _HOUR, retention.finished_batches, goes_on=True),
+            Task("archived messages", _HOUR, retention.archived_messages, goes_on=True),
         )
 
     def tick(self) -> None:
@@ -69,7 +74,8 @@ class Sweep:
                 self._try(task)
 
     def _try(self, task: Task) -> None:
-        turn = Round(self._services, self._worker, self._stopping)
+        seconds = _SHORT_SECONDS if task.goes_on else MAX_SECONDS
+        turn = Round(self._services, self._worker, self._stopping, seconds)
         try:
             self._do(task, turn)
         except Exception as error:  # noqa: BLE001 (whatever failed, the other tasks have their turn)
@@ -78,7 +84,7 @@ class Sweep:
             else:
                 _log.exception("The sweep's task %r failed; it is tried again.", task.name)
             return
-        if task.patient or not turn.is_over():
+        if not (task.goes_on and turn.is_over()):
             task.due_at = time.monotonic() + task.every
 
     def _do(self, task: Task, turn: Round) -> None:

@@ -23,8 +23,8 @@ class Walk:
         self._after = sweeping.LEAST_ID
 
     def slices(self, turn: Round) -> Iterator[Slice]:
-        """Yield the slices from where the last round stopped, to the end or until this one is over."""
-        while not turn.is_over():
+        """Yield the slices from where the last round stopped, to the end or until half of this one is over."""
+        while not turn.is_half_over():
             with turn.services.database.autocommit() as connection:
                 within = sweeping.moving_slice(connection, self._after, SLICE)
             yield within

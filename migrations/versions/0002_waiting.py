@@ -114,7 +114,6 @@ def _batches(schema: str | None) -> None:
         sa.Column("step_queue", sa.Text),
         sa.Column("total_jobs", sa.Integer, nullable=False),
         sa.Column("counters", sa.Integer, nullable=False),
-        sa.Column("open_counters", sa.Integer, nullable=False),
         sa.Column("completed_jobs", sa.Integer),
         sa.Column("discarded_jobs", sa.Integer),
         sa.Column("dead_lettered_jobs", sa.Integer),

@@ -3,6 +3,7 @@
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from uuid import UUID
 
 import pytest
 from blinker import signal
@@ -14,6 +15,7 @@ from support.waiting import eventually
 from pgbus import Batch, Pgbus, job
 from pgbus.engine.errors import (
     AlreadyFinished,
+    BatchNotFound,
     PayloadError,
     PayloadTooLarge,
     SchemaOutdated,
@@ -190,6 +192,26 @@ def test_thousands_of_members_are_added_in_a_few_statements(bus, database):
     assert database.value(numbers + QUEUE) == list(range(1, 2_501))
 
 
+def test_large_members_are_added_in_statements_of_a_bounded_size(bus, database):
+    sizes = []
+
+    def note(_connection, _cursor, _statement, parameters, *_):
+        sizes.append(len(parameters["members"]) if "members" in parameters else 0)
+
+    large = "é" * 15_000  # six characters each, in the document
+    with Session(database.engine) as session:
+        session.connection()
+        event.listen(database.engine, "before_cursor_execute", note)
+        with Batch.open(session=session) as builder:
+            builder.add_many(export, [(large,)] * 100)
+        session.commit()
+    added = [size for size in sizes if size]
+    assert (len(added), max(added) < 4_010_000) == (3, True)
+    assert counts(Batch.find(builder.batch_id)) == (100, 100, 0, 0, 0)
+    numbers = "SELECT array_agg((message->'batch'->>1)::int ORDER BY msg_id) FROM pgmq.q_"
+    assert database.value(numbers + QUEUE) == list(range(1, 101))
+
+
 def test_members_are_dealt_out_evenly_to_new_counters_with_each_addition(bus, database):
     with Batch.open() as builder:
         builder.add_many(export, [(n,) for n in range(1_040)])
@@ -203,7 +225,7 @@ def test_members_are_dealt_out_evenly_to_new_counters_with_each_addition(bus, da
     assert [opens for opens, *_ in per_counter] == [63] * 8 + [62] * 8 + [3] * 8 + [2] * 8 + [1] * 5
     assert all(opens == jobs for opens, jobs, *_ in per_counter)
     assert per_counter[0][2:] == (1, 993), "neighbours, which end together, are on different ones"
-    assert database.rows("SELECT counters, open_counters FROM pgbus.batches") == [(37, 37)]
+    assert database.value("SELECT counters FROM pgbus.batches") == 37
 
 
 def test_an_error_in_the_block_leaves_nothing(bus, database):
@@ -556,6 +578,19 @@ def test_a_finished_batch_takes_no_more_members(bus, database):
     assert [body.get("batch") for *_, body in messages(database)] == [None]
 
 
+def test_a_finished_batch_says_so_also_when_nothing_is_added(bus, database):
+    def adds_nothing(batch):
+        with batch.adding():
+            pass
+
+    with pytest.raises(AlreadyFinished, match="none of 0"):
+        adds_nothing(opened())
+    still_open = opened((export,))
+    adds_nothing(still_open)
+    assert counts(still_open) == (1, 1, 0, 0, 0)
+    assert database.value("SELECT max(counters) FROM pgbus.batches") == 1
+
+
 def test_what_is_added_in_a_hosts_transaction_goes_with_its_rollback(bus, database, work):
     batch = opened((export,), on_complete=done)
     with Session(database.engine) as session:
@@ -582,7 +617,7 @@ def test_an_error_in_an_adding_block_adds_nothing(bus, database):
 def test_the_builder_is_closed_after_its_block(bus):
     with Batch.open() as builder:
         pass
-    with pytest.raises(RuntimeError, match="nothing more is sent"):
+    with pytest.raises(AlreadyFinished, match="nothing more is sent"):
         builder.add(export)
 
 
@@ -593,13 +628,14 @@ def test_what_is_no_batch_is_not_found(bus, batch_id):
 
 def test_a_batch_is_found_by_any_spelling_of_its_id(bus):
     batch = opened()
-    assert Batch.find(batch.batch_id.upper()).batch_id == batch.batch_id
+    for spelling in (batch.batch_id.upper(), UUID(batch.batch_id)):
+        assert Batch.find(spelling).batch_id == batch.batch_id
 
 
 def test_a_batch_that_was_deleted_is_said(bus, database):
     batch = opened()
     database.rows("DELETE FROM pgbus.batches")
-    with pytest.raises(LookupError, match=rf"no batch {batch.batch_id} any more"):
+    with pytest.raises(BatchNotFound, match=rf"no batch {batch.batch_id} any more"):
         batch.reload()
 
 
@@ -725,12 +761,11 @@ def test_withdrawing_a_batch_again_or_one_that_finished_changes_nothing(
 
 
 def test_a_batch_whose_finish_was_lost_can_be_finished_once(bus, database, fan_out):
-    """The statement that ends the last member finishes it; the sweep is for what cannot be."""
+    """The statement that ends the last member finishes it, unless somebody kept it locked."""
     batch = fan_out(export, export)
     with bus.services.database.autocommit() as connection:
         assert not batches.finish(connection, batch.batch_id)
         database.rows("UPDATE pgbus.batch_counters SET open = 0, completed = completed + 1")
-        database.rows("UPDATE pgbus.batches SET open_counters = 0")
         assert batches.finish(connection, batch.batch_id)
         assert not batches.finish(connection, batch.batch_id)
         assert not batches.finish(connection, UNKNOWN)

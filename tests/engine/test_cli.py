@@ -11,12 +11,15 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner
 
-from pgbus import Workflow, step
+from pgbus import SignalMatcher, Workflow, step
 from pgbus.engine.cli import main
+from pgbus.engine.definition import registry
+from pgbus.engine.runner.run import Run
 from pgbus.engine.states import RunStatus, Verb
 
 NOBODY = "01900000-0000-7000-8000-000000000000"
@@ -37,6 +40,14 @@ class Parcel(Workflow):
     @step(wait_for="shipped")
     def notify(self):
         self.output(by=self.require_signal().payload["carrier"])
+
+    @step(wait_for="lost")
+    def search(self): ...
+
+
+class Refund(Workflow):
+    @step(wait_for=SignalMatcher("paid", lambda payload: payload["amount"] > 0))
+    def pay(self): ...
 
 
 @pytest.fixture
@@ -260,6 +271,34 @@ class TestShow:
         assert "\x1b" not in result.stdout
         assert documented(result)["attempts"][0]["error_message"] == "no\x1b[2J\ncarrier"
 
+    def test_it_lists_the_signals_with_what_took_them(self, pgbus, bus, driver):
+        run = Parcel.start()
+        driver.drain()
+        run.signal("shipped", {"carrier": "D\nHL"}, "evt-1")
+        run.signal("lost", {"note": "n" * 100})
+        driver.take()
+        told = pgbus("workflows", "show", run.workflow_id).stdout
+        received = [
+            one.received_at.astimezone(UTC).isoformat(sep=" ", timespec="seconds")
+            for one in run.signals
+        ]
+        rows = [re.split(" {2,}", line) for line in told.splitlines()]
+        head = ["SIGNAL", "STATUS", "KEY", "STEP", "ATTEMPT", "RECEIVED", "PAYLOAD"]
+        place = rows.index(head)
+        assert rows[place + 1] == [
+            *("shipped", "claimed", "evt-1", "notify", "1"),
+            *(received[0], '{"carrier": "D\\nHL"}'),
+        ]
+        assert rows[place + 2][:3] == ["lost", "pending", received[1]]
+        assert len(rows[place + 2][3]) == 80
+        assert rows[place + 2][3].endswith("n…")
+        signals = documented(pgbus("workflows", "show", run.workflow_id, "--json"))["signals"]
+        told = [(one["name"], one["attempt"], one["payload"]) for one in signals]
+        assert told == [
+            ("shipped", 1, {"carrier": "D\nHL"}),
+            ("lost", None, {"note": "n" * 100}),
+        ]
+
     def test_it_says_that_a_long_history_is_cut(self, pgbus, paused):
         shown = pgbus("workflows", "show", paused.workflow_id, "--limit", 2).stdout
         assert shown.endswith("--limit shows more.\n")
@@ -392,6 +431,44 @@ class TestSignal:
             "duplicate_delivery": False,
         }
         assert told["run"]["waiting_for"] == "shipped"
+        assert told["hint"] is None
+
+    def test_of_a_class_that_is_not_loaded_it_says_that_the_payload_was_not_checked(
+        self, pgbus, parcel, monkeypatch
+    ):
+        monkeypatch.setattr(registry, "_definitions", {})
+        words = ("workflows", "signal", parcel.workflow_id, "shipped")
+        hint = f"the payload was not checked: {parcel.workflow_class} is not loaded"
+        assert pgbus(*words).stdout.splitlines()[1:] == [f"Hint: {hint}; give --app"]
+        told = documented(pgbus(*words, "--app", "shop:make", "--json"))
+        assert told["hint"] == f"{hint}; let shop:make import it"
+
+    def test_of_a_name_that_no_step_waits_for_it_says_so_and_stores_it(self, pgbus, parcel):
+        words = ("workflows", "signal", parcel.workflow_id, "shiped", "--idempotency-key", "evt-1")
+        hint = f"no step of {parcel.workflow_class} waits for 'shiped'; did you mean 'shipped'?"
+        assert pgbus(*words).stdout.splitlines()[1:] == [f"Hint: {hint}"]
+        (signal,) = parcel.signals
+        assert (signal.name, signal.status) == ("shiped", "pending")
+        assert len(pgbus(*words).stdout.splitlines()) == 1  # nothing was stored now
+
+    @pytest.mark.parametrize("form", ["text", "json"])
+    def test_a_matcher_that_raises_is_1_and_told_with_its_step(self, pgbus, bus, driver, form):
+        run = Refund.start()
+        driver.drain()
+        words = ("workflows", "signal", run.workflow_id, "paid", *(["--json"] * (form == "json")))
+        stderr = pgbus(*words, expect=1).stderr
+        told = json.loads(stderr)["error"] if form == "json" else stderr
+        assert (
+            f"Nothing was stored: the matcher in wait_for of {run.workflow_class}, step 'pay', "
+            "raised KeyError: 'amount'" in told
+        )
+        assert len(stderr.splitlines()) == 1
+        assert run.signals == []
+
+    def test_an_error_of_another_origin_keeps_its_traceback(self, parcel, pgbus, monkeypatch):
+        monkeypatch.setattr(Run, "signal", Mock(side_effect=KeyError("amount")))
+        result = pgbus("workflows", "signal", parcel.workflow_id, "shipped", expect=1)
+        assert isinstance(result.exception, KeyError)
 
     def test_its_document_shows_what_an_application_stored(self, pgbus, parcel):
         moment = datetime(2030, 1, 31, tzinfo=UTC)

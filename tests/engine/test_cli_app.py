@@ -135,7 +135,31 @@ def test_an_attribute_that_is_nothing_like_any_other_is_refused_with_the_mend(wr
     assert "name the one that holds your Pgbus(...)" in refusal("shop_empty:bus")
 
 
-@pytest.mark.parametrize("source", ["app = 'flask'", "def app():\n    return 'flask'"])
-def test_an_attribute_that_is_no_bus_and_makes_none_is_refused(write, source):
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("app = 'flask'", "shop_other:app is a str, which is no Pgbus"),
+        ("def app():\n    return 'flask'", "shop_other:app returns a str, which is no Pgbus"),
+        ("app = dict", "shop_other:app returns a dict, which is no Pgbus"),
+        ("def app(config): ...", "shop_other:app is a function, which is no Pgbus"),
+    ],
+)
+def test_an_attribute_that_is_no_bus_and_makes_none_is_refused(write, source, told):
     write("shop_other", source)
-    assert "is no Pgbus" in refusal("shop_other:app")
+    refused = refusal("shop_other:app")
+    assert told in refused
+    assert refused.endswith("or a callable that returns it without arguments.")
+
+
+def test_a_web_application_is_refused_with_the_bus_beside_it(write):
+    write(
+        "shop_web",
+        "from pgbus import Pgbus\n"
+        "class Flask:\n"
+        "    def __call__(self, environ, start_response): ...\n"
+        f"app, bus = Flask(), Pgbus(database_url={URL!r})\n",
+    )
+    assert refusal("shop_web:app").endswith(
+        "shop_web:app is a Flask, which is no Pgbus; did you mean shop_web:bus?"
+    )
+    sys.modules["shop_web"].bus.close()

@@ -13,7 +13,7 @@ from pgbus.engine.cli.sentences import duration, event_sentence, state_sentence
 from pgbus.engine.insights.attempts import Attempt
 from pgbus.engine.insights.events import TrailEntry
 from pgbus.engine.insights.runs import RunSummary
-from pgbus.engine.states import AttemptStatus, RunStatus
+from pgbus.engine.states import AttemptStatus, OnTimeout, RunStatus
 
 THEN = datetime(2030, 1, 31, 8, 0, tzinfo=UTC)
 RUN = RunSummary(
@@ -39,6 +39,8 @@ RUN = RunSummary(
     batch_id=None,
     open_jobs=None,
     total_jobs=None,
+    overdue_seconds=None,
+    on_timeout=None,
 )
 UTC_ZONE = ZoneInfo("UTC")
 ATTEMPT = Attempt(
@@ -123,6 +125,7 @@ WAITING = replace(RUN, status=RunStatus.WAITING, attempt_status=AttemptStatus.WA
 FOR_SIGNAL = replace(WAITING, waiting_for="paid", waiting_since=THEN)
 FOR_JOBS = replace(WAITING, batch_id="0194", waiting_since=THEN, open_jobs=12, total_jobs=40)
 SINCE = "charge waits for the signal paid since 2030-01-31 08:00:00+00:00"
+LATE = f"{SINCE}, late since 2030-01-31 08:00:00+00:00"
 
 
 @pytest.mark.parametrize(
@@ -143,6 +146,26 @@ SINCE = "charge waits for the signal paid since 2030-01-31 08:00:00+00:00"
             FOR_SIGNAL,
             {"late_since": THEN + timedelta(days=1)},
             f"{SINCE}, late since 2030-02-01 08:00:00+00:00; no further notice is due",
+        ),
+        (
+            FOR_SIGNAL,
+            {"timeout_at": THEN, "overdue_seconds": 40.4, "on_timeout": OnTimeout.PAUSE},
+            f"{SINCE}; its deadline passed 40 s ago, and the next sweep pauses the run",
+        ),
+        (
+            FOR_SIGNAL,
+            {"timeout_at": THEN, "overdue_seconds": 3600.0},
+            f"{SINCE}; its deadline passed 1:00:00 ago, and the next sweep does what its on_timeout says",
+        ),
+        (
+            FOR_SIGNAL,
+            {
+                "timeout_at": THEN,
+                "late_since": THEN,
+                "overdue_seconds": 3.0,
+                "on_timeout": OnTimeout.NOTIFY,
+            },
+            f"{LATE}; its deadline passed 3 s ago, and the next sweep tells of it",
         ),
         (
             FOR_SIGNAL,

@@ -621,6 +621,19 @@ def test_a_process_that_ends_while_it_is_asked_changes_nothing(park, late, expir
 # While it is paused
 
 
+def test_a_pause_moves_a_deadline_by_its_length_where_the_clocks_change_before_it(database, park):
+    database.rows(f"ALTER DATABASE {database.name} SET timezone = 'Europe/Berlin'")
+    database.rows(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    half_a_year_on = datetime.now(UTC) + timedelta(days=182)
+    run = park("pauses", until=returning(half_a_year_on))
+    run.pause()
+    run.resume()
+    assert abs(newest(run).timeout_at - half_a_year_on) < timedelta(seconds=60)
+
+
 @pytest.mark.parametrize("until", [None, returning(datetime(2060, 1, 1, tzinfo=UTC))])
 def test_a_deadline_moves_by_the_length_of_the_pause(database, park, until):
     run = park("pauses", until=until)

@@ -11,7 +11,7 @@ from support.sweeps import age, turn
 
 from pgbus import Workflow, fan_out, job, on_exception, step
 from pgbus.engine.definition import registry
-from pgbus.engine.errors import InvalidTransition
+from pgbus.engine.errors import AlreadyFinished, InvalidTransition
 from pgbus.engine.jobs.batch import Batch
 from pgbus.engine.jobs.execute import execute
 from pgbus.engine.observe.emission import StepEnded, WorkflowPaused
@@ -314,7 +314,7 @@ class TestOpening:
         kept = []
         does(lambda _workflow, batch: kept.append(batch) or batch.add(tell, "a"))
         parked()
-        with pytest.raises(RuntimeError, match="has ended"):
+        with pytest.raises(AlreadyFinished, match="has ended"):
             kept[0].add(tell, "b")
 
     def test_an_async_body_adds_and_collects(self, parked, work):
@@ -584,17 +584,19 @@ class TestEndOfTheBatch:
         assert run.reload().status is RunStatus.WAITING
         assert messages(database) == []
 
-    def test_where_its_class_is_not_declared_the_run_pauses(
-        self, database, monkeypatch, parked, work
+    def test_where_its_class_is_not_loaded_the_completion_is_left_to_another_worker(
+        self, bus, driver, monkeypatch, parked, work
     ):
         run = parked()
         work(3)
         with monkeypatch.context() as elsewhere:
             elsewhere.delitem(registry._definitions, run.workflow_class)
             work()
-        assert run.reload().status is RunStatus.PAUSED
-        assert run.steps[0].error_class == "pgbus.engine.errors.StepNotDefined"
-        assert messages(database) == []
+            assert not waits.resolve(bus.services, driver.worker, run.workflow_id)
+        assert run.reload().status is RunStatus.WAITING
+        driver.redeliver()
+        work()
+        assert run.reload().status is RunStatus.FINISHED
 
     def test_an_ending_whose_answer_was_lost_opens_no_second_batch(
         self, bus, database, driver, work

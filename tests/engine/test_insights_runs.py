@@ -9,10 +9,11 @@ from sqlalchemy import String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from pgbus import FanOut, Workflow, fan_out, job, step
+from pgbus.engine.definition import registry
 from pgbus.engine.errors import RunNotFound
 from pgbus.engine.insights import runs
 from pgbus.engine.insights.runs import RunFilter
-from pgbus.engine.states import RunStatus, Verb
+from pgbus.engine.states import OnTimeout, RunStatus, Verb
 
 
 class Base(DeclarativeBase):
@@ -71,6 +72,37 @@ def detail(bus):
             return runs.detail(connection, run.workflow_id, limit=limit)
 
     return detail
+
+
+def test_signals_come_with_the_attempt_that_took_them_as_many_as_asked_for(bus, driver, detail):
+    run = Await.start()
+    for name in ("lost", "paid", "paid"):
+        run.signal(name, None, f"key of {name}" if name == "lost" else None, actor="shop")
+    driver.drain()
+    lost, taken, pending = detail(run).signals
+    assert (lost.name, lost.status, lost.idempotency_key) == ("lost", "pending", "key of lost")
+    assert (taken.status, taken.step_name, taken.attempt) == ("consumed", "capture", 1)
+    assert (pending.encoded_payload, pending.actor, pending.attempt) == ("{}", "shop", None)
+    assert detail(run, limit=2).signals == (taken, pending)
+    assert detail(run, limit=2).truncated
+
+
+@pytest.mark.rows_by_hand
+def test_a_wait_past_its_deadline_tells_how_long_and_what_the_sweep_does(
+    bus, driver, database, detail, monkeypatch
+):
+    run = Await.start()
+    driver.drain()
+    told = detail(run).run
+    assert (told.overdue_seconds, told.on_timeout) == (None, None)
+    database.rows(
+        "UPDATE pgbus.workflow_steps SET timeout_at = now() - interval '40 s' WHERE batch_id IS NULL"
+    )
+    told = detail(run).run
+    assert 40 <= told.overdue_seconds < 60
+    assert told.on_timeout is OnTimeout.NOTIFY
+    monkeypatch.setattr(registry, "_definitions", {})
+    assert detail(run).run.on_timeout is None
 
 
 def ids(page):

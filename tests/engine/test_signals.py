@@ -465,7 +465,7 @@ def test_a_worker_without_the_class_leaves_the_look_to_another(
     (delivery,) = driver.take()
     assert delivery.verdict == "waiting"
     assert driver.perform(delivery) is None
-    assert f"A signal came for step bill of run {parked.workflow_id}" in caplog.text
+    assert f"Step bill of run {parked.workflow_id} has got what it waits for" in caplog.text
     later = database.value("SELECT vt > now() + interval '50 s' FROM pgmq.q_pgbus_bills")
     assert (later, parked.reload().status) == (True, RunStatus.WAITING)
     load()

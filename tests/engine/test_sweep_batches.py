@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from blinker import signal
 from support.replay import told
@@ -46,9 +48,6 @@ def crashed(bus, database):
         database.rows(
             "UPDATE pgbus.batch_counters SET completed = open, open = 0 WHERE batch_id = %s",
             batch.batch_id,
-        )
-        database.rows(
-            "UPDATE pgbus.batches SET open_counters = 0 WHERE batch_id = %s", batch.batch_id
         )
         return batch.batch_id
 
@@ -107,11 +106,28 @@ def test_a_batch_that_ended_and_did_not_finish_is_finished_once(bus, database, c
     assert [(one.batch_id, one.completed_jobs) for one in heard] == [(batch_id, 2)]
 
 
+def test_a_batch_without_members_that_did_not_finish_is_finished(bus, database, crashed):
+    batch_id = crashed()
+    database.rows("DELETE FROM pgbus.batch_counters")
+    assert sweep(bus) == 1
+    assert Batch.find(batch_id).finished
+
+
 def test_a_batch_with_open_members_is_left_alone(bus, database):
     with Batch.open(on_complete=tell) as batch:
         batch.add(member, 1)
     assert sweep(bus) == 0
     assert not Batch.find(batch.batch_id).finished
+
+
+def test_a_batch_that_a_host_keeps_locked_is_left_to_the_next_sweep(bus, database, crashed):
+    database.rows("ALTER FUNCTION pgbus.finish_batch SET lock_timeout = 0")
+    held, other = sorted([crashed(), crashed()])
+    with ThreadPoolExecutor(1) as pool, database.connection() as host:
+        host.execute("SELECT 1 FROM pgbus.batches WHERE batch_id = %s FOR UPDATE", [held])
+        assert pool.submit(sweep, bus).result(20) == 1
+    assert [Batch.find(one).finished for one in (held, other)] == [False, True]
+    assert sweep(bus) == 1
 
 
 def test_a_batch_that_cannot_be_finished_stops_no_other(

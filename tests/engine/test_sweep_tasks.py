@@ -12,7 +12,7 @@ from support.sweeps import turn
 from pgbus import Pgbus
 from pgbus.engine.storage import sweeping
 from pgbus.engine.storage.claims import Worker
-from pgbus.engine.sweep import round as rounds
+from pgbus.engine.sweep import tasks
 from pgbus.engine.sweep.tasks import Sweep, Task
 
 
@@ -35,10 +35,11 @@ def test_repairs_are_due_every_interval_and_deletions_every_hour(database):
     assert all(due_in(task) <= 0 for task in sweep.tasks)
     sweep.tick()
     assert {task.name: round(due_in(task), -1) for task in sweep.tasks} == {
+        **dict.fromkeys(["expired waits", "stalls", "batches", "gauge"], 90),
+        "lost messages": 360,
         **dict.fromkeys(
-            ["stalls", "lost messages", "expired waits", "removed steps", "batches", "gauge"], 90
+            ["removed steps", "ended runs", "finished batches", "archived messages"], 3600
         ),
-        **dict.fromkeys(["ended runs", "finished batches", "archived messages"], 3600),
     }
     bus.close()
 
@@ -139,14 +140,15 @@ def test_an_outage_ends_a_round_and_a_broken_run_does_not(bus):
         turn(bus).attempt("run 1", lose_connection)
 
 
-@pytest.mark.parametrize(("patient", "again"), [(True, False), (False, True)])
+@pytest.mark.parametrize("goes_on", [True, False])
 def test_a_round_out_of_time_goes_on_at_the_next_tick_only_where_it_is_meant_to(
-    sweep, monkeypatch, patient, again
+    sweep, monkeypatch, goes_on
 ):
-    monkeypatch.setattr(rounds, "MAX_SECONDS", 0)
-    sweep.tasks = (Task("one", 60, lambda turn: turn.is_over(), patient=patient),)
+    for seconds in ("MAX_SECONDS", "_SHORT_SECONDS"):
+        monkeypatch.setattr(tasks, seconds, 0)
+    sweep.tasks = (Task("one", 60, lambda turn: turn.is_over(), goes_on=goes_on),)
     sweep.tick()
-    assert (due_in(sweep.tasks[0]) <= 0) is again
+    assert (due_in(sweep.tasks[0]) <= 0) is goes_on
 
 
 def test_a_dispatcher_that_is_to_stop_begins_no_other_task(bus):

@@ -759,6 +759,10 @@ def ask(bus, workflow_id, verb):
         from pgbus.engine.runner import start
 
         return start.rerun(bus.services, workflow_id, Request())
+    if verb is Verb.SIGNAL:
+        from pgbus.engine.runner import signals
+
+        return signals.signal(bus.services, workflow_id, signals.Sending("go"), Request())
     return getattr(control, verb)(bus.services, workflow_id, *more, Request())
 
 
@@ -825,5 +829,5 @@ def test_a_run_whose_class_is_gone_can_be_found_paused_and_cancelled(bus, monkey
     monkeypatch.delitem(registry._definitions, run.workflow_class)
     found = Workflow.find(run.workflow_id)
     assert found.pause().status == "paused"
-    assert found.available_actions == ("cancel",)
+    assert found.available_actions == ("cancel", "signal")
     assert found.cancel().status == "cancelled"

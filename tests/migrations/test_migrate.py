@@ -167,7 +167,7 @@ def test_an_older_revision_is_found(database):
     database.rows("UPDATE pgbus.schema_version SET version_num = '0000'")
 
     assert pending(database.engine, "pgbus") == [
-        "schema pgbus is at revision 0000, this pgbus needs 0001"
+        "schema pgbus is at revision 0000, this pgbus needs 0002"
     ]
 
 

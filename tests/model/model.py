@@ -97,6 +97,10 @@ class Batch:
     def finished(self) -> bool:
         return MemberStatus.OPEN not in self.members
 
+    @property
+    def over(self) -> bool:
+        return self.finished or self.gone
+
 
 @dataclass
 class Attempt:
@@ -204,9 +208,8 @@ class Run:
             return self._claim(guarding, asked)
         if own and self.performs:
             self.stall()
-        elif not own and newest.batch and newest.status is A.WAITING:
-            if newest.batch.finished or newest.batch.gone:
-                self.resolve()
+        elif not own and newest.status is A.WAITING and newest.batch and newest.batch.over:
+            self.resolve()
         return None
 
     def expected_readers(self) -> tuple[bool, bool] | None:
@@ -360,12 +363,14 @@ class Run:
                 self._consume()
             return
         self._follow(end)
+        if goes_on and end.then is Then.ADVANCE and self._may_go_on():
+            # Under the message that it had, which may have been lost.
+            self.status, self.newest.status = R.PERFORMING, A.IN_PROGRESS
+            self.newest.message = message
+
+    def _may_go_on(self) -> bool:
         step = self.newest.step
-        if goes_on and end.then is Then.ADVANCE and self.status is R.READY:
-            if not step.wait and not self._guarded(step):
-                # Under the message that it had, which may have been lost.
-                self.status, self.newest.status = R.PERFORMING, A.IN_PROGRESS
-                self.newest.message = message
+        return self.status is R.READY and not step.wait and not self._guarded(step)
 
     def _follow(self, end: End) -> None:
         if end.status in (A.COMPLETED, A.SKIPPED) or end.then is Then.CANCEL:
@@ -547,7 +552,7 @@ class Run:
             newest.message = True
         elif self.status is R.WAITING and newest.deadline is Deadline.PAST:
             self._time_out(asked)
-        elif self.status is R.WAITING and batch and (batch.gone or batch.finished):
+        elif self.status is R.WAITING and batch and batch.over:
             self.resolve()
 
     def _time_out(self, asked: Asked) -> None:

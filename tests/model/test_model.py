@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import model
 import pytest
-from hypothesis import note, settings
+from hypothesis import HealthCheck, Phase, note, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -32,7 +33,19 @@ if TYPE_CHECKING:
     from pgbus import Run
     from pgbus.engine.runner.attempt import Attempt as Prepared
 
-MAX_ONGOING = 2
+#: Rounds of the test, each with a chance of its own; `make chaos` asks for many.
+ROUNDS = int(os.environ.get("PGBUS_TEST_MODEL_ROUNDS", "8"))
+#: Past its first ten examples hypothesis goes on with variants of them.
+A_ROUND = settings(
+    max_examples=10,
+    stateful_step_count=50,
+    database=None,
+    deadline=None,
+    phases=[Phase.generate, Phase.shrink],
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+MAX_ONGOING = 3
 
 ENDED = (MemberStatus.COMPLETED, MemberStatus.DEAD_LETTERED, MemberStatus.DISCARDED)
 HOW = ("own", "own", "own", "committed", "rolled_back")
@@ -50,6 +63,7 @@ class Pair:
         return f"<{self.model.shape.__name__} {self.model.status}, {self.model.newest}>"
 
 
+_ENDINGS = (*[Ending.RETURN] * 8, *Ending, *[Ending.FAIL_FLAKILY] * 3, Ending.FAIL_FATALLY)
 _VERBS = tuple(verb for verb in Verb if verb is not Verb.SIGNAL)
 _FITTING = {
     RunStatus.READY: (Verb.RUN_NOW, Verb.RESCHEDULE, Verb.PAUSE),
@@ -76,26 +90,27 @@ class Hand:
 class Agreement(RuleBasedStateMachine):
     """Does the same to both, anything that may happen at any time, and compares what is to be seen."""
 
-    def __init__(self, world: World, replay: Callable[[], None]) -> None:
+    def __init__(self, world: World, replay: Callable[[], None], chance: int) -> None:
         super().__init__()
+        self.chance = chance
         self.world = world
         self.replay = replay
         self.pairs: list[Pair] = []
         self.hands: list[Hand] = []
         world.clear()
 
-    @rule(seed=st.integers(0, 2**32 - 1))
+    @rule(seed=st.integers(0, 2**64 - 1))
     def happen(self, seed):
         """Lets one thing happen.
 
-        Hypothesis leaves out rules at random, and prefers the first of several; here most things need
-        each other. With a seed for each step it still finds the steps that matter.
+        Hypothesis prefers few rules and the first of several, and here most things need each other. With
+        a seed for each step the choice is even, and it still finds the steps that matter.
         """
-        chance = Random(seed)
+        random = Random(f"{self.chance} {seed}")
         story: list[str] = []
 
         def draw(*of: Any) -> Any:
-            drawn = chance.choice(of)
+            drawn = random.choice(of)
             story.append(str(drawn))
             return drawn
 
@@ -126,7 +141,7 @@ class Agreement(RuleBasedStateMachine):
 
     def ask(self, draw):
         pair = draw(*self._ongoing() * 3, *self.pairs)
-        verb = draw(*_FITTING[pair.model.status] * 3, *_VERBS)
+        verb = draw(*_FITTING[pair.model.status] * 6, *_VERBS)
         given = ()
         if verb is Verb.RESUME_AT:
             given = (draw("first", "first", "second", "second", "later", "gone", "nowhere"),)
@@ -136,9 +151,15 @@ class Agreement(RuleBasedStateMachine):
         if verb is Verb.RERUN and answers:
             self.pairs.append(Pair(*answers))
 
+    def resume(self, draw):
+        self._ask(draw(*self._paused()), "own", Verb.RESUME)
+
     def signal(self, draw):
         pair = draw(*self._ongoing() * 3, *self.pairs)
-        name, n = draw(SIGNAL, SIGNAL, SIGNAL, "other"), draw(MATCHES, MATCHES, DIFFERS, BREAKS)
+        name, n = (
+            draw(SIGNAL, SIGNAL, SIGNAL, "other"),
+            draw(*[MATCHES] * 5, DIFFERS, DIFFERS, BREAKS),
+        )
         answers = self._ask(pair, draw(*HOW), Verb.SIGNAL, name, n, draw(None, None, " ", "a", "b"))
         if answers:
             assert answers[0].duplicate_delivery is answers[1]
@@ -152,24 +173,32 @@ class Agreement(RuleBasedStateMachine):
         try:
             expected = getattr(asked, verb)(*given)
         except Refused as refused:
-            with pytest.raises(refused.error) as found, self.world.session(how) as session:
-                _ask_engine(pair.run, verb, given, session)
-            assert type(found.value) is refused.error
-            assert getattr(found.value, "status", None) == refused.status
+            self._refuse(pair, how, verb, given, refused)
             return None
         with self.world.session(how) as session:
             found = _ask_engine(pair.run, verb, given, session)
         return None if how == "rolled_back" else (found, expected)
 
+    def _refuse(self, pair, how, verb, given, refused):
+        with pytest.raises(refused.error) as raised, self.world.session(how) as session:
+            _ask_engine(pair.run, verb, given, session)
+        assert type(raised.value) is refused.error
+        assert getattr(raised.value, "status", None) == refused.status
+
     # Workers.
 
     def deliver(self, draw):
         found = self.world.step_messages()
-        if not found:
-            return
-        message = draw(*found, *(one for one in found if one.own for _ in range(4)))
+        due = [one for one in found if one.own and not self._pair(one.workflow_id).model.performs]
+        self._deliver(draw, draw(*found, *due * 6))
+
+    def deliver_another(self, draw):
+        if found := [one for one in self.world.step_messages() if not one.own]:
+            self._deliver(draw, draw(*found))
+
+    def _deliver(self, draw, message):
         pair = self._pair(message.workflow_id)
-        guarding = draw(*[Guarding.PASS] * 6, *Guarding)
+        guarding = draw(*[Guarding.PASS] * 12, *Guarding)
         asked = draw(Asked.PERIOD, Asked.PERIOD, *Asked)
         expected = pair.model.expected_readers()
         plan.guarding, plan.asked, plan.guard_saw = guarding, asked, None
@@ -180,8 +209,13 @@ class Agreement(RuleBasedStateMachine):
     def end_body(self, draw):
         hand = draw(*self.hands)
         self.hands.remove(hand)
-        ending = draw(*[Ending.RETURN] * 8, *Ending)
-        goes_on, plan.ending, plan.members = draw(True, False), ending, draw(0, 1, 2, 3)
+        # What failed fails again.
+        ending = draw(*_ENDINGS, *[plan.ending] * 5)
+        goes_on, plan.ending, plan.members = (
+            draw("goes on", "") == "goes on",
+            ending,
+            draw(0, 1, 2, 3),
+        )
         asked = hand.pair.model
         signal = asked.held_signal(hand.attempt.step)
         counts = hand.attempt is asked.newest and asked.performs
@@ -241,7 +275,8 @@ class Agreement(RuleBasedStateMachine):
 
     def pass_deadline(self, draw):
         pair = draw(*self._before_deadline())
-        pair.model.newest.deadline = Deadline.PAST
+        if pair.model.status is RunStatus.WAITING:
+            pair.model.newest.deadline = Deadline.PAST
         self.world.pass_deadline(pair.run.workflow_id)
 
     def hang(self, draw):
@@ -264,6 +299,9 @@ class Agreement(RuleBasedStateMachine):
     def _ongoing(self) -> list[Pair]:
         return self._those(lambda run: run.status in ONGOING)
 
+    def _paused(self) -> list[Pair]:
+        return self._those(lambda run: run.status is RunStatus.PAUSED)
+
     def _performing(self) -> list[Pair]:
         return self._those(lambda run: run.status is RunStatus.PERFORMING)
 
@@ -276,7 +314,7 @@ class Agreement(RuleBasedStateMachine):
 
     def _before_deadline(self) -> list[Pair]:
         return self._those(
-            lambda run: run.status is RunStatus.WAITING and run.newest.deadline is Deadline.AHEAD
+            lambda run: run.status in ONGOING and run.newest.deadline is Deadline.AHEAD
         )
 
     def _on_batches(self) -> list[Pair]:
@@ -297,10 +335,12 @@ class Agreement(RuleBasedStateMachine):
 
 #: What may happen, how likely it is beside the others, and when it may.
 HAPPENINGS: dict[str, tuple[int, Callable[[Agreement], Any]]] = {
-    "start": (2, lambda machine: len(machine._ongoing()) < MAX_ONGOING),
-    "ask": (7, lambda machine: machine.pairs),
+    "start": (4, lambda machine: len(machine._ongoing()) < MAX_ONGOING),
+    "ask": (9, lambda machine: machine.pairs),
+    "resume": (5, Agreement._paused),
     "signal": (4, lambda machine: machine.pairs),
-    "deliver": (12, lambda machine: machine.pairs),
+    "deliver": (12, lambda machine: machine._those(lambda run: run.newest.message)),
+    "deliver_another": (2, lambda machine: machine.pairs),
     "end_body": (12, lambda machine: machine.hands),
     "end_member": (10, Agreement._members),
     "lose_message": (1, lambda machine: machine.pairs),
@@ -309,7 +349,7 @@ HAPPENINGS: dict[str, tuple[int, Callable[[Agreement], Any]]] = {
     "come_due": (3, Agreement._early),
     "pass_deadline": (4, Agreement._before_deadline),
     "hang": (1, Agreement._performing),
-    "sweep": (3, lambda machine: machine.pairs),
+    "sweep": (2, lambda machine: machine.pairs),
 }
 
 
@@ -335,17 +375,18 @@ def _ask_engine(run: Run, verb: Verb, given: tuple[Any, ...], session: Any) -> A
     return getattr(run, verb)(*given, session=session)
 
 
-def test_the_engine_does_what_the_model_says(database, monkeypatch):
+@pytest.mark.parametrize("chance", range(ROUNDS))
+def test_the_engine_does_what_the_model_says(chance, database, monkeypatch):
     # How long a machine takes must not decide whether a run goes on at once.
     monkeypatch.setattr(finalize, "MAX_SECONDS", 3600.0)
-    chosen = settings.get_current_profile_name()
     bus = Pgbus(database_url=database.url)
     try:
         with database.connection(autocommit=True) as connection:
             world = World(bus, database, connection)
-            run_state_machine_as_test(
-                lambda: Agreement(world, lambda: assert_trail_replays(database)),
-                settings=settings.get_profile(chosen if chosen == "long" else "model"),
-            )
+
+            def both():
+                return Agreement(world, lambda: assert_trail_replays(database), chance)
+
+            run_state_machine_as_test(seed(chance)(both), settings=A_ROUND)
     finally:
         bus.close()

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from model import Deadline
-from shapes import member, plan
+from shapes import plan
 from support.driving import Driver
 from support.sweeps import turn
 

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy.orm import Session
 from support.apps import gated_job, noted_job
 from support.racing import at_once, waiting_for_a_lock
+from support.sweeps import turn
 from support.waiting import eventually
 from support.workers import Stage, running
 
@@ -18,6 +19,7 @@ from pgbus.engine.errors import AlreadyFinished
 from pgbus.engine.jobs.execute import execute
 from pgbus.engine.storage import batches, claims
 from pgbus.engine.storage.claims import Idle, Taking, Worker
+from pgbus.engine.sweep.batches import sweep
 
 THREADS = 8
 WORKER = Worker("test:1", None)
@@ -55,7 +57,7 @@ def miscounted(database):
                                     count(*) FILTER (WHERE status = 'dead_lettered') AS dead,
                                     count(*) FILTER (WHERE status = 'open') AS open
                                FROM pgbus.batch_jobs j WHERE j.batch_id = b.batch_id) j ON true
-         WHERE NOT (b.finished_at IS NOT NULL AND j.open = 0 AND b.open_counters = 0
+         WHERE NOT (b.finished_at IS NOT NULL AND j.open = 0
                     AND b.total_jobs = j.members AND b.completed_jobs = j.completed
                     AND b.dead_lettered_jobs = j.dead)
             OR EXISTS (SELECT FROM pgbus.batch_counters c WHERE c.batch_id = b.batch_id)
@@ -73,6 +75,12 @@ def test_members_that_all_end_at_the_same_moment_finish_their_batch_once(bus, da
     assert set(callbacks(database).values()) == {1}
 
 
+@pytest.fixture
+def patient(database):
+    """Has whoever ends a counter's last member wait for its batch as long as it takes."""
+    database.rows("ALTER FUNCTION pgbus.finish_batch SET lock_timeout = 0")
+
+
 @contextmanager
 def held_back(database, table):
     """Within it, a row of the table cannot be updated."""
@@ -81,8 +89,9 @@ def held_back(database, table):
         yield connection.commit
 
 
+@pytest.mark.usefixtures("patient")
 def test_members_that_wait_for_their_batch_at_once_finish_it_once(bus, database):
-    """All have left their counters, none has told the batch: the worst moment there is."""
+    """All have left their counters, none has looked at the batch: the worst moment there is."""
     with Batch.open(on_complete=called) as builder:
         builder.add_many(member, [()] * THREADS)
     taken = deliveries(bus, THREADS)
@@ -141,6 +150,7 @@ def test_a_batch_that_is_added_to_as_it_finishes_has_the_members_or_refuses_them
     assert set(outcomes) == {"added", "refused"}
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_a_batch_cannot_finish_before_a_host_that_adds_to_it_has_ended(bus, database, end):
     with Batch.open(on_complete=called) as builder:
@@ -158,6 +168,32 @@ def test_a_batch_cannot_finish_before_a_host_that_adds_to_it_has_ended(bus, data
     assert batch.reload().finished == (end == "rollback")
     for delivery in deliveries(bus, 1) if end == "commit" else []:
         execute(bus.services, delivery)
+    assert (miscounted(database), callbacks(database)) == ([], {batch.batch_id: 1})
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_host_that_adds_and_stays_open_stops_no_worker(bus, database, end):
+    """Its addition's end finishes the batch, or the sweep where that was rolled back."""
+    with Batch.open(on_complete=called) as builder:
+        builder.add_many(member, [()] * THREADS)
+    batch = Batch.find(builder.batch_id)
+    taken = deliveries(bus, THREADS)
+    with ThreadPoolExecutor(THREADS) as pool, Session(database.engine) as session:
+        with batch.adding(session=session) as more:
+            more.add(member)
+        ends = [pool.submit(execute, bus.services, delivery) for delivery in taken]
+        for ending in ends:
+            ending.result(20)
+        batch.reload()
+        assert (batch.completed_jobs, batch.open_jobs, batch.finished) == (THREADS, 0, False)
+        assert sweep(turn(bus)) == 0
+        getattr(session, end)()
+    if end == "commit":
+        assert sweep(turn(bus)) == 0
+        for delivery in deliveries(bus, 1):
+            execute(bus.services, delivery)
+    else:
+        assert sweep(turn(bus)) == 1
     assert (miscounted(database), callbacks(database)) == ([], {batch.batch_id: 1})
 
 

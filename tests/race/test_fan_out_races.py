@@ -10,6 +10,7 @@ from support.driving import Driver
 from support.hosts import messages
 from support.racing import at_once, waiting_for_a_lock
 from support.replay import told
+from support.sweeps import turn
 from support.waiting import eventually
 from support.workers import Stage, running
 
@@ -19,6 +20,7 @@ from pgbus.engine.jobs.execute import execute
 from pgbus.engine.states import Event, RunStatus
 from pgbus.engine.storage import claims
 from pgbus.engine.storage.claims import Idle, Taking
+from pgbus.engine.sweep.batches import sweep
 
 ROUNDS = 15
 
@@ -296,6 +298,7 @@ def test_a_batch_finishes_while_another_transaction_keeps_its_run(database, meet
 
 
 def test_the_last_member_waits_for_a_hosts_cancel_and_then_tells_nobody(database, meeting):
+    database.rows("ALTER FUNCTION pgbus.finish_batch SET lock_timeout = 0")
     run = meeting.parked()
     members = [meeting.take() for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
@@ -309,6 +312,33 @@ def test_the_last_member_waits_for_a_hosts_cancel_and_then_tells_nobody(database
     assert run.reload().status is RunStatus.CANCELLED
     batch = Batch.find(run.steps[0].batch_id)
     assert (batch.completed_jobs, batch.finished) == (3, True)
+    assert messages(database) == []
+
+
+@pytest.mark.parametrize(
+    ("verb", "end", "status"),
+    [
+        ("cancel", "commit", "cancelled"),
+        ("skip", "commit", "finished"),
+        ("cancel", "rollback", "finished"),
+    ],
+)
+def test_a_host_that_withdraws_a_batch_and_stays_open_stops_no_worker(
+    bus, database, meeting, verb, end, status
+):
+    run = meeting.parked()
+    members = [meeting.take() for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool, Session(database.engine) as session:
+        getattr(run, verb)(session=session)
+        for ending in [pool.submit(meeting.perform, one) for one in members]:
+            ending.result(timeout=20)
+        assert counts(run) == (3, False)
+        getattr(session, end)()
+    assert sweep(turn(bus)) == 1
+    assert counts(run) == (3, True)
+    meeting.drain()
+    assert run.reload().status == status
+    assert told(run).count(Event.FAN_OUT_FINISHED) == (end == "rollback")
     assert messages(database) == []
 
 

@@ -23,15 +23,15 @@ ROUNDS = 200
 WEEK = timedelta(days=7)
 
 
-class Boat:
+class Ferry:
     def __init__(self, name):
         self.name = name
 
 
-register_subject(Boat, id_of=lambda boat: boat.name, load=lambda name, _session: Boat(name))
+register_subject(Ferry, id_of=lambda ferry: ferry.name, load=lambda name, _session: Ferry(name))
 
 
-class Passage(Workflow[Boat]):
+class Passage(Workflow[Ferry]):
     """One step before its gate, which tells that it runs; what ran behind the gate is noted."""
 
     got: ClassVar[list[Any]] = []
@@ -258,11 +258,11 @@ def test_a_signal_that_meets_a_pause_is_kept_for_resume(bus, driver):
 def test_a_signal_that_meets_a_cancel_is_consumed_or_refused(bus, driver):
     outcomes = Counter()
     for number in range(ROUNDS // 4):
-        boat = Boat(f"boat {number}")
-        run = Passage.start(boat)
+        ferry = Ferry(f"ferry {number}")
+        run = Passage.start(ferry)
         driver.drain()
         sent, _ = at_once(
-            lambda boat=boat: Passage.signal(boat, "open"),
+            lambda ferry=ferry: Passage.signal(ferry, "open"),
             lambda run=run: Passage.find(run.workflow_id).cancel(),
         )
         refused = isinstance(sent, NotOngoing)

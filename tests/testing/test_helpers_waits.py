@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
 from blinker import signal as event
+from sqlalchemy.orm import Session
 from support import hosts
 
-from pgbus import InvalidTransition, NotOngoing, StepWaiting, Workflow, fan_out, job, step
+from pgbus import (
+    Batch,
+    BatchNotFound,
+    InvalidTransition,
+    NotOngoing,
+    StepWaiting,
+    Workflow,
+    fan_out,
+    job,
+    step,
+)
 from pgbus.engine.jobs.execute import execute
 from pgbus.testing import (
     complete_fan_out,
@@ -102,9 +114,22 @@ class TestASignal:
         perform_next_step(run)
         assert done == ["Post"]
 
-    def test_of_another_name_leaves_the_run_waiting(self, bus):
-        run = deliver_signal(parked(bus.start(Shipment)), "paid")
+    def test_that_a_later_step_waits_for_leaves_the_run_waiting(self, bus):
+        class Sale(Shipment):
+            @step(wait_for="paid")
+            def close(self): ...
+
+        run = deliver_signal(parked(bus.start(Sale)), "paid")
         assert (run.status, done) == ("waiting", [])
+
+    def test_that_no_step_waits_for_is_refused_before_it_is_sent(self, bus):
+        run = parked(bus.start(Shipment))
+        name = re.escape(run.workflow_class)
+        with pytest.raises(
+            ValueError, match=rf"no step of {name} waits for 'shiped'; did you mean 'shipped'\?"
+        ):
+            deliver_signal(run, "shiped")
+        assert run.signals == []
 
     def test_that_is_delivered_again_runs_nothing(self, bus):
         run = parked(bus.start(Shipment))
@@ -204,10 +229,61 @@ class TestAFanOut:
         assert run.status == "cancelled"
         assert run.steps[0].error_message == "1 of 4 jobs dead-lettered"
 
+    @pytest.mark.parametrize("failed", [1, 2, 4])
+    def test_may_have_some_of_its_jobs_fail_across_its_queues(self, bus, database, failed):
+        run = complete_fan_out(parked(bus.start(Offers, vendors=3)), failed=failed)
+        assert (run.status, done) == ("cancelled", [])
+        assert run.steps[0].error_message == f"{failed} of 4 jobs dead-lettered"
+        assert hosts.messages(database) == []
+
+    @pytest.mark.parametrize("failed", [-1, 4])
+    def test_of_which_more_should_fail_than_are_open_changes_nothing(self, bus, database, failed):
+        run = parked(bus.start(Offers, vendors=2))
+        with pytest.raises(
+            ValueError, match=rf"failed={failed}: 3 jobs of batch .* are open; give 0 to 3\."
+        ):
+            complete_fan_out(run, failed=failed)
+        assert database.value("SELECT sum(open) FROM pgbus.batch_counters") == 3
+
     def test_of_a_paused_run_is_resolved_and_the_run_stays_paused(self, bus):
         run = complete_fan_out(parked(bus.start(Offers, vendors=1)).pause())
         assert (run.status, run.steps[0].status) == ("paused", "completed")
         assert speedrun(run.resume()).status == "finished"
+
+    def test_whose_jobs_have_ended_already_is_resolved(self, bus, database):
+        run = parked(bus.start(Offers, vendors=1))
+        database.rows("UPDATE pgbus.batch_jobs SET status = 'completed'")
+        database.rows("UPDATE pgbus.batch_counters SET completed = open, open = 0")
+        assert complete_fan_out(run).current_step == "choose"
+
+    def test_of_which_messages_are_gone_says_so_and_changes_nothing(self, bus, database):
+        run = parked(bus.start(Offers, vendors=3))
+        database.rows("SELECT pgmq.purge_queue('pgbus_vendors')")
+        with pytest.raises(
+            StepWaiting,
+            match=rf"batch {run.steps[0].batch_id}, and the messages of 3 of its 4 jobs are gone: .*run\.skip",
+        ):
+            complete_fan_out(run)
+        assert database.value("SELECT sum(open) FROM pgbus.batch_counters") == 4
+        assert run.skip().current_step == "choose"
+
+    def test_whose_batch_is_gone_says_so(self, bus, database):
+        run = parked(bus.start(Offers, vendors=1))
+        database.rows("DELETE FROM pgbus.batches")
+        with pytest.raises(
+            BatchNotFound, match=rf"{run.workflow_id} waits for batch .* deleted: .*run\.skip"
+        ):
+            complete_fan_out(run)
+
+    def test_whose_batch_is_locked_says_so(self, bus, database):
+        run = parked(bus.start(Offers, vendors=0))
+        with Session(database.engine) as session:
+            with bus.active(), Batch.find(run.steps[0].batch_id).adding(session=session) as more:
+                more.add(ask, 1)
+            with pytest.raises(StepWaiting, match="another transaction keeps locked: commit"):
+                complete_fan_out(run)
+            session.rollback()
+        assert complete_fan_out(run).current_step == "choose"
 
     def test_is_not_what_the_run_waits_for(self, bus):
         run = bus.start(Shipment)

@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pgbus.engine.definition.deadline import Deadline, deadline_of
+from pgbus.engine.definition.deadline import deadline_of
 
 PAST = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -11,10 +11,10 @@ PAST = datetime(2000, 1, 1, tzinfo=UTC)
     ("value", "deadline"),
     [
         (None, None),
-        (30, Deadline(after=timedelta(seconds=30))),
-        (0.5, Deadline(after=timedelta(seconds=0.5))),
-        (timedelta(days=7), Deadline(after=timedelta(days=7))),
-        (PAST, Deadline(at=PAST)),
+        (30, timedelta(seconds=30)),
+        (0.5, timedelta(seconds=0.5)),
+        (timedelta(days=7), timedelta(days=7)),
+        (PAST, PAST),
     ],
 )
 def test_a_wait_lasts_a_duration_or_until_a_moment_or_without_end(value, deadline):

@@ -95,6 +95,11 @@ def test_a_fan_out_waits_for_its_batch_alone_and_is_never_transactional(option):
         definition_of(made=fan_out(spread, **{option: True}))
 
 
+def test_an_option_that_is_like_another_but_no_slip_for_it_suggests_none():
+    with pytest.raises(DefinitionError, match=r"option 'wait_for'; there are [\w, ]+$"):
+        definition_of(made=fan_out(spread, wait_for="paid"))
+
+
 def test_only_a_fan_out_has_a_batch_that_fails():
     with pytest.raises(DefinitionError, match="unknown option 'on_batch_failure'"):
         definition_of(made=step(lambda _self: None, on_batch_failure="skip"))
@@ -111,14 +116,17 @@ def test_what_follows_a_failed_batch_is_chosen_from_three(value):
 @pytest.mark.parametrize(
     ("declaration", "problem"),
     [
-        (fan_out(lambda _self: None), r"is called with \(self, batch\); too many positional"),
+        (
+            fan_out(lambda _self: None),
+            r"called with \(self, batch\); too many .*; a fan_out's body takes \(self, batch\)$",
+        ),
         (fan_out("missing"), "no method 'missing'; define it"),
         (
             fan_out(),
             r"None is no body; decorate a method with @fan_out\(...\), or give fan_out\(\)",
         ),
         (fan_out(5), "5 is no body"),
-        (step(spread), r"is called with \(self\); missing a required argument: 'batch'"),
+        (step(spread), r"is called with \(self\); missing a required argument: 'batch'$"),
     ],
 )
 def test_what_cannot_be_a_fan_outs_body_is_refused(declaration, problem):

@@ -11,7 +11,7 @@ import pytest
 from pgbus import job
 from pgbus.engine import active
 from pgbus.engine.definition.members import FanOut, JobCall, Members, collector
-from pgbus.engine.errors import PayloadError, PayloadTooLarge
+from pgbus.engine.errors import AlreadyFinished, PayloadError, PayloadTooLarge
 from pgbus.engine.jobs import envelope
 from pgbus.engine.storage.batches import BatchPlan, MemberMessage, NewBatch
 
@@ -119,7 +119,7 @@ def test_after_its_block_a_builder_takes_nothing():
         lambda: members.add(notify, 2),
         lambda: members.add_many(notify, [(2,)]),
     ):
-        with pytest.raises(RuntimeError, match=r"Batch\.find\(batch_id\)\.adding\(\)"):
+        with pytest.raises(AlreadyFinished, match=r"Batch\.find\(batch_id\)\.adding\(\)"):
             add()
     assert len(members.calls) == 1
 
@@ -162,7 +162,7 @@ def test_a_context_that_outlives_its_builder_does_not_lose_jobs_silently(bus):
     with members.collecting():
         context = contextvars.copy_context()
     members.close()
-    with pytest.raises(RuntimeError, match="has ended"):
+    with pytest.raises(AlreadyFinished, match="has ended"):
         context.run(notify.enqueue, 1)
     assert bus.sent == []
 

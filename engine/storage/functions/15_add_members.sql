@@ -1,8 +1,8 @@
 -- Adds jobs to a batch that is open and sends their messages; false, adding nothing, when it finished
 -- or was withdrawn. p_members is an array of {job, queue, body, wait, not_before}.
 -- Members are dealt out to new counters, up to 16 a call, so that those that end at once seldom meet on
--- one. No counter that exists is touched: an adder locks the batch alone, and whoever ends its last
--- member waits there for the adder's commit, then finds more counters open. Lock order: batch.
+-- one. No counter that exists is touched: an adder locks the batch alone, which cannot finish before
+-- the adder's commit, and then has more counters open. Lock order: batch.
 CREATE FUNCTION {schema}.add_members(p_batch_id uuid, p_members jsonb)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
@@ -14,8 +14,7 @@ DECLARE
     s record;
 BEGIN
     UPDATE {schema}.batches b
-       SET total_jobs = b.total_jobs + v_members, counters = b.counters + v_counters,
-           open_counters = b.open_counters + v_counters
+       SET total_jobs = b.total_jobs + v_members, counters = b.counters + v_counters
      WHERE b.batch_id = p_batch_id AND b.finished_at IS NULL AND b.withdrawn_at IS NULL
     RETURNING b.total_jobs - v_members, b.counters - v_counters INTO v_before, v_first_counter;
     IF NOT FOUND THEN

@@ -1,6 +1,6 @@
 -- Ends a member of a batch, and returns the batch's id when that finished it. A member ends once: one
 -- that has ended, or that never was, changes nothing, whoever else reports it.
--- All its cost is its own row and its counter's; only a counter's last member touches the batch.
+-- All its cost is its own row and its counter's; only a counter's last member looks at the batch.
 -- Lock order: member, counter, batch. The caller holds the member's message, and never a lock that
 -- somebody with one of these may wait for.
 CREATE FUNCTION {schema}.end_member(p_batch_id uuid, p_number integer, p_status text)
@@ -22,11 +22,5 @@ BEGIN
            dead_lettered = c.dead_lettered + (p_status = 'dead_lettered')::integer
      WHERE c.batch_id = p_batch_id AND c.counter = v_counter
     RETURNING c.open INTO v_open;
-    IF v_open > 0 THEN
-        RETURN NULL;
-    END IF;
-    UPDATE {schema}.batches b SET open_counters = b.open_counters - 1
-     WHERE b.batch_id = p_batch_id
-    RETURNING b.open_counters INTO v_open;
     RETURN CASE WHEN v_open = 0 AND {schema}.finish_batch(p_batch_id) THEN p_batch_id END;
 END $$;

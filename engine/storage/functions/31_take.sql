@@ -1,8 +1,9 @@
 -- Reads up to p_quantity messages from the queues, in their order, and claims what can be claimed at
 -- once. One row per message that needs work: the verdicts of claim(), or for any message that is
--- not a step's 'job', or 'withdrawn' when its batch was: it is not to run. Nothing read: one row 'idle' with the seconds until the next message becomes
--- visible (one that was, and was not read, another transaction has locked) and until the timer has
--- one to send. No row at all: what was read needed nothing; ask again.
+-- not a step's 'job', or 'withdrawn' when its batch was: it is not to run. Nothing read: one row
+-- 'idle' with the seconds until the next message becomes visible (one that was, and was not read,
+-- another transaction has locked) and until the timer has one to send. No row at all: what was read
+-- needed nothing; ask again.
 -- A locked run is not waited for: its message keeps its place and is claimed by itself.
 CREATE FUNCTION {schema}.take(
     p_queues text[], p_quantity integer, p_visibility integer, p_unguarded text[],

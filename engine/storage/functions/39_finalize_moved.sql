@@ -26,7 +26,8 @@ BEGIN
         PERFORM pgmq.delete(p_queue, p_message_id);
         UPDATE {schema}.workflow_steps x
            SET status = p_attempt_status, outcome = p_outcome, output = p_output,
-               finished_at = CASE WHEN p_outcome IS NOT NULL THEN v_now END, error_class = p_error_class, error_message = p_error_message, error = p_error,
+               finished_at = CASE WHEN p_outcome IS NOT NULL THEN v_now END,
+               error_class = p_error_class, error_message = p_error_message, error = p_error,
                reattempted_by = p_reattempted_by, held = p_held
          WHERE x.step_id = p_step_id;
         IF p_takes_signals AND (p_attempt_status IN ('completed', 'skipped') OR v_target = 'cancelled') THEN

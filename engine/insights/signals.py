@@ -1,0 +1,70 @@
+"""The signals of one run, and which names its class waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from pgbus.engine.states import SignalStatus
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pgbus.engine.definition.definition import Definition
+    from pgbus.engine.storage.database import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSignal:
+    """A signal that the run got; `step_name` and `attempt` are those that took it, None before."""
+
+    signal_id: int
+    name: str
+    status: SignalStatus
+    idempotency_key: str | None
+    encoded_payload: str
+    actor: str
+    reason: str | None
+    step_name: str | None
+    attempt: int | None
+    received_at: datetime
+    claimed_at: datetime | None
+    consumed_at: datetime | None
+
+
+_NEWEST = """
+SELECT g.signal_id, g.name, g.status, g.idempotency_key, coalesce(g.payload, '{}')::text, g.actor, g.reason,
+       g.step_name, s.attempt, g.received_at, g.claimed_at, g.consumed_at
+  FROM {schema}.workflow_signals g
+  LEFT JOIN {schema}.workflow_steps s ON s.step_id = g.step_id
+ WHERE g.workflow_id = CAST(:workflow_id AS uuid)
+ ORDER BY g.signal_id DESC
+ LIMIT CAST(:limit AS integer)
+"""
+
+
+def newest(connection: Connection, workflow_id: str, limit: int) -> list[StoredSignal]:
+    """Return the run's newest signals, at most `limit`, newest first."""
+    return [_from(row) for row in connection.rows(_NEWEST, workflow_id=workflow_id, limit=limit)]
+
+
+def _from(row: tuple[Any, ...]) -> StoredSignal:
+    signal_id, name, status, *rest = row
+    return StoredSignal(signal_id, name, SignalStatus(status), *rest)
+
+
+def unexpected(definition: Definition, name: str) -> str | None:
+    """Say that no step of the class waits for signals of this name; None when one does, or may."""
+    names = {step.wait_for.name for step in definition.steps if step.wait_for}
+    if None in names or name in names:
+        return None
+    known = sorted(known for known in names if known is not None)
+    close = get_close_matches(name, known, n=1)
+    if close:
+        mend = f"did you mean {close[0]!r}?"
+    elif known:
+        mend = f"there are {', '.join(map(repr, known))}"
+    else:
+        mend = "none waits for a signal"
+    return f"no step of {definition.name} waits for {name!r}; {mend}"
