@@ -39,7 +39,7 @@ OTHER_WORDS = {
     *("policy", "stall", "system"),  # causes, and an actor
     *("dead_letter", "error", "error_class", "error_message", "failed_at"),  # keys in JSON
     *("message_id", "outcome", "queue", "read_count", "workflow_id"),  # more of them
-    *("batch", "batch_id", "body", "not_before", "queues", "wait"),  # and more
+    *("batch", "batch_id", "body", "not_before", "wait"),  # and more
     *("q", "pgmq", "pg_namespace", "trigger", "c"),  # names of PGMQ and of catalogs
     *("q_", "read_"),  # what names of tables and functions of a queue begin with
 }
