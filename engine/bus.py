@@ -13,7 +13,6 @@ from pgbus.engine.jobs import enqueue
 from pgbus.engine.jobs import registry as jobs
 from pgbus.engine.processes.background import Background
 from pgbus.engine.runner import signals, start
-from pgbus.engine.runner.control import Request
 from pgbus.engine.runner.event_loop import EventLoop
 from pgbus.engine.runner.host import Host
 from pgbus.engine.runner.run import Run
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from pgbus.engine.definition.definition import Definition
-    from pgbus.engine.definition.signal import Signal
-    from pgbus.engine.definition.start import HostSession, StartOptions
+    from pgbus.engine.definition.signal import Sending, Signal
+    from pgbus.engine.definition.start import StartOptions
     from pgbus.engine.errors import AlreadyRunning
     from pgbus.engine.jobs.job import EnqueueOptions
     from pgbus.engine.storage.runs import RunRow
@@ -132,24 +131,13 @@ class Pgbus:
         self,
         workflow_class: type[Workflow[Any]],
         subject: object,
-        name: str,
+        sending: Sending,
         *,
-        payload: Mapping[str, Any] | None = None,
-        idempotency_key: str | None = None,
-        actor: str = "app",
-        reason: str | None = None,
-        session: HostSession | None = None,
-        missing: str = "raise",
+        missing: str,
     ) -> Signal | None:
         """Signal the ongoing run of exactly this class that is about the subject."""
-        return signals.signal_subject(
-            self.services,
-            workflow_class._definition,  # noqa: SLF001 (the engine's own half of the class)
-            subject,
-            signals.Sending(name, payload, idempotency_key),
-            Request(actor, reason, session),
-            missing=missing,
-        )
+        definition = workflow_class._definition  # noqa: SLF001 (the engine's own half of the class)
+        return signals.signal_subject(self.services, definition, subject, sending, missing=missing)
 
     def find_run(self, workflow_class: type[Workflow[Any]], workflow_id: str) -> Run | None:
         """Return the run when it is of this class or a subclass; of any class for Workflow."""

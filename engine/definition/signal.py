@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
+    from pgbus.engine.definition.start import HostSession
+
 P = TypeVar("P")
 
 
@@ -34,6 +36,18 @@ class Signal:
     received_at: datetime
     value: Any = None
     duplicate_delivery: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """A signal as a caller sends it, and who, why and in which host transaction (None: one of its own)."""
+
+    name: str
+    payload: Mapping[str, Any] | None = None
+    idempotency_key: str | None = None
+    actor: str = "app"
+    reason: str | None = None
+    session: HostSession | None = None
 
 
 class Matcher(Protocol):

@@ -9,6 +9,7 @@ from pgbus.engine.codec import encode
 from pgbus.engine.definition.declare import WorkflowMeta
 from pgbus.engine.definition.options import Duration, OptionError, duration
 from pgbus.engine.definition.scope import AttemptScope, Phase
+from pgbus.engine.definition.signal import Sending
 from pgbus.engine.definition.start import S, StartOptions
 from pgbus.engine.definition.verbs import (
     CancelRun,
@@ -113,17 +114,8 @@ class Workflow(Generic[S], metaclass=WorkflowMeta):
             )
         if missing not in ("raise", "ignore"):
             raise ValueError(f"missing={missing!r} is unknown; choose 'raise' or 'ignore'")
-        return current_bus().signal_subject(
-            cls,
-            subject,
-            name,
-            payload=payload,
-            idempotency_key=idempotency_key,
-            actor=actor,
-            reason=reason,
-            session=session,
-            missing=missing,
-        )
+        sending = Sending(name, payload, idempotency_key, actor, reason, session)
+        return current_bus().signal_subject(cls, subject, sending, missing=missing)
 
     @classmethod
     def removed_steps_in_flight(cls) -> dict[str, int]:

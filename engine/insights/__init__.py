@@ -4,7 +4,6 @@ runs        a page of the list, one run with all that happened to it
 attempts    the tries of its steps, with where their time went
 signals     those it got, with what took them; the names its class waits for
 events      its audit trail
-counts      how many runs are ongoing, and how many stuck
 liveness    which ongoing runs nothing will move on, and who serves them
 deployment  how the loaded classes fit the ongoing runs
 counts      how many are in which state, and stuck why, by class

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pgbus.engine.queues import parse_physical_name
 from pgbus.engine.states import RunStatus
 from pgbus.engine.storage import messages
+from pgbus.engine.storage.processes import STALE_AFTER
 from pgbus.engine.storage.revision import quoted
 
 if TYPE_CHECKING:
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 
     from pgbus.engine.settings import Settings
     from pgbus.engine.storage.database import Connection
-
-#: A process that has not beaten for so long counts as dead, as it does to the dispatcher that reaps its row.
-_DEAD_AFTER = timedelta(seconds=30)
 
 #: A message is sent at most so long before its time.
 _SENT_AHEAD = timedelta(minutes=1)
@@ -129,7 +127,7 @@ def broken(connection: Connection, settings: Settings) -> list[BrokenRun]:
 
 def service(connection: Connection, settings: Settings) -> Service:
     """Tell who serves the bus just now, and what has nobody."""
-    beating = connection.rows(_BEATING, dead_after=_DEAD_AFTER.total_seconds())
+    beating = connection.rows(_BEATING, dead_after=STALE_AFTER.total_seconds())
     served = {
         _logical(settings.queue_prefix, queue)
         for _, details in beating

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pgbus.engine import codec, subjects
 from pgbus.engine.definition import registry
+from pgbus.engine.definition.signal import Sending
 from pgbus.engine.errors import RunNotFound
 from pgbus.engine.runner import control, signals, start
 from pgbus.engine.runner.control import Request
@@ -245,9 +246,8 @@ class Run:
         that came with another name, `PayloadError` for a payload that cannot be stored or is not what
         the step declares.
         """
-        sending = signals.Sending(name, payload, idempotency_key)
-        request = Request(actor, reason, session)
-        return signals.signal(self._services, self.workflow_id, sending, request)
+        sending = Sending(name, payload, idempotency_key, actor, reason, session)
+        return signals.signal(self._services, self.workflow_id, sending)
 
     def rerun(
         self, *, actor: str = "app", reason: str | None = None, session: HostSession | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pgbus.engine import codec, subjects
@@ -13,6 +12,7 @@ from pgbus.engine.errors import NotOngoing, PayloadError, RunNotFound, SignalKey
 from pgbus.engine.observe import emission
 from pgbus.engine.runner import control
 from pgbus.engine.runner.attempt import verbs_refused
+from pgbus.engine.runner.control import Request
 from pgbus.engine.runner.gate import first_match, signal_of
 from pgbus.engine.states import AttemptStatus, Event, RunStatus, Verb
 from pgbus.engine.storage import messages, runs, trail, waits
@@ -21,27 +21,19 @@ from pgbus.engine.storage.signals import NewSignal
 
 if TYPE_CHECKING:
     from pgbus.engine.definition.definition import Definition
-    from pgbus.engine.definition.signal import Signal
+    from pgbus.engine.definition.signal import Sending, Signal
     from pgbus.engine.definition.step import Step
-    from pgbus.engine.runner.control import LockedRun, Request
+    from pgbus.engine.runner.control import LockedRun
     from pgbus.engine.runner.services import Services
     from pgbus.engine.storage.database import Connection
     from pgbus.engine.storage.runs import AttemptRow, RunRow
     from pgbus.engine.storage.signals import SignalRow
 
 
-@dataclass(frozen=True, slots=True)
-class Sending:
-    """A signal that a caller sends."""
-
-    name: str
-    payload: Mapping[str, Any] | None = None
-    idempotency_key: str | None = None
-
-
-def signal(services: Services, workflow_id: str, sending: Sending, request: Request) -> Signal:
+def signal(services: Services, workflow_id: str, sending: Sending) -> Signal:
     """Store the signal; wake the step that waits for it. A key used before changes nothing."""
     new = _checked(services, sending)
+    request = Request(sending.actor, sending.reason, sending.session)
     with control.locked(services, workflow_id, Verb.SIGNAL, request) as it:
         if new.idempotency_key is not None:
             earlier = storage.by_key(it.connection, it.run.workflow_id, new.idempotency_key)
@@ -76,7 +68,6 @@ def signal_subject(
     definition: Definition,
     subject: object,
     sending: Sending,
-    request: Request,
     *,
     missing: str,
 ) -> Signal | None:
@@ -87,14 +78,14 @@ def signal_subject(
     definition.check_subject(subject)
     reference = subjects.reference_of(subject)
     services.bus.check_schema()
-    with services.connection(request.session) as connection:
+    with services.connection(sending.session) as connection:
         found = runs.ongoing_of_subjects(
             connection, definition.name, [(reference.type, reference.id)]
         )
     run = next(iter(found.values()), None)
     try:
         if run is not None:
-            return signal(services, run.workflow_id, sending, request)
+            return signal(services, run.workflow_id, sending)
     except (NotOngoing, RunNotFound):  # it ended in between
         if missing != "ignore":
             raise

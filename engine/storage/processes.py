@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pgbus.engine.storage.database import Connection
 
-#: Seconds without a heartbeat after which a process counts as dead.
-_STALE_AFTER = 30
-
+#: How long without a heartbeat until a process counts as dead.
+STALE_AFTER = timedelta(seconds=30)
 
 #: Registers at the first beat, and again after having been reaped while alive.
 BEAT = """
@@ -40,4 +40,4 @@ def leave(connection: Connection, process_id: str) -> None:
 
 def reap(connection: Connection) -> list[str]:
     """Remove the rows of processes that have stopped beating; return who they were."""
-    return [row[0] for row in connection.rows(_REAP, seconds=_STALE_AFTER)]
+    return [row[0] for row in connection.rows(_REAP, seconds=STALE_AFTER.total_seconds())]

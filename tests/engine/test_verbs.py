@@ -760,9 +760,10 @@ def ask(bus, workflow_id, verb):
 
         return start.rerun(bus.services, workflow_id, Request())
     if verb is Verb.SIGNAL:
+        from pgbus.engine.definition.signal import Sending
         from pgbus.engine.runner import signals
 
-        return signals.signal(bus.services, workflow_id, signals.Sending("go"), Request())
+        return signals.signal(bus.services, workflow_id, Sending("go"))
     return getattr(control, verb)(bus.services, workflow_id, *more, Request())
 
 

@@ -4,6 +4,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from pgbus import Workflow, register_subject, step
 from pgbus.engine import active
 from pgbus.engine.active import activated, add_bus, current_bus, remove_bus, running_on
+from pgbus.engine.definition.signal import Sending
 from pgbus.engine.errors import AmbiguousBus, DefinitionError, NoBus
 from pgbus.engine.subjects import is_registered
 
@@ -121,13 +122,12 @@ def test_a_signal_by_subject_is_handed_to_the_bus_for_this_class(bus):
         "actor": "webhook",
         "reason": "carrier callback",
         "session": "session",
-        "missing": "ignore",
     }
-    OrderWorkflow.signal("order", "shipped", **told)
-    plain = dict.fromkeys(told) | {"actor": "app", "missing": "raise"}
+    OrderWorkflow.signal("order", "shipped", missing="ignore", **told)
+    plain, full = Sending("shipped"), Sending("shipped", **told)
     assert bus.calls == [
-        ("signal_subject", OrderWorkflow, "order", "shipped", plain),
-        ("signal_subject", OrderWorkflow, "order", "shipped", told),
+        ("signal_subject", OrderWorkflow, "order", plain, {"missing": "raise"}),
+        ("signal_subject", OrderWorkflow, "order", full, {"missing": "ignore"}),
     ]
 
 
