@@ -26,9 +26,10 @@ ifeq ($(TESTS)$(PGBUS_TEST_POSTGRES)$(PGBUS_TEST_DATABASE_URL),tests)
 	$(BIN)/python -m pytest -n 2 --dist worksteal --postgres=path tests/engine tests/race
 endif
 
-chaos: $(STAMP) ## many runs in a long storm of kills, freezes and restarts (RUNS=500 DURATION=150 SEED=...)
+chaos: $(STAMP) ## a long storm of kills, freezes and restarts (RUNS=500 DURATION=150 SEED=...), and the model
 	PGBUS_TEST_CHAOS_RUNS=$(RUNS) PGBUS_TEST_CHAOS_SECONDS=$(DURATION) PGBUS_TEST_CHAOS_SEED=$(SEED) \
 	    $(BIN)/python -m pytest -s tests/chaos
+	PGBUS_TEST_MODEL_ROUNDS=250 $(BIN)/python -m pytest -n 2 tests/model
 
 check: lint types imports test ## everything CI runs
 

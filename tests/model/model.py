@@ -332,8 +332,9 @@ class Run:
 
     def stall(self) -> None:
         """The newest attempt's worker died: its message came again, or it hangs."""
-        action = self.newest.step.on_stall or StallAction.PAUSE
-        self._apply(_failed(action, "StepStalled"))
+        step = self.newest.step
+        default = StallAction.REATTEMPT if step.transactional else StallAction.PAUSE
+        self._apply(_failed(step.on_stall or default, "StepStalled"))
 
     def resolve(self) -> None:
         """The run hears that its batch has ended, or is gone."""

@@ -179,6 +179,11 @@ class Plain(Scripted):
     later = step(_end, wait=timedelta(days=2))
 
 
+class Transactional(Scripted):
+    first = step(_end, transactional=True)
+    second = step(_end, transactional=True)
+
+
 class Guarded(Scripted):
     first = step(_end, skip_if=_skipping, on_stall="cancel")
     second = step(_end, skip_if=_skipping)
@@ -219,8 +224,12 @@ def _gathering(on_batch_failure: OnBatchFailure) -> type[Scripted]:
     return Gathering
 
 
+_GATHERING = tuple(map(_gathering, OnBatchFailure))
+
+#: Each as likely as it stands here often.
 SHAPES: tuple[type[Scripted], ...] = (
     Plain,
+    Transactional,
     Guarded,
     _waiting("Waiting"),
     *(
@@ -229,6 +238,5 @@ SHAPES: tuple[type[Scripted], ...] = (
     ),
     _waiting("Asking", wait_timeout=_deadline, on_timeout="run"),
     _waiting("Asking_notify", wait_timeout=_deadline, on_timeout="notify"),
-    *map(_gathering, OnBatchFailure),
+    *_GATHERING * 2,
 )
-SHAPES += SHAPES[-3:]

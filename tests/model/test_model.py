@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 )
 from model import Deadline, Due, Refused
 from shapes import BREAKS, DIFFERS, MATCHES, SHAPES, SIGNAL, Asked, Ending, Guarding, plan
+from sqlalchemy.orm import sessionmaker
 from support.replay import assert_trail_replays
 from world import World
 
@@ -50,6 +51,16 @@ MAX_ONGOING = 3
 ENDED = (MemberStatus.COMPLETED, MemberStatus.DEAD_LETTERED, MemberStatus.DISCARDED)
 HOW = ("own", "own", "own", "committed", "rolled_back")
 RESCHEDULED = {Due.NOW: -3600, Due.SOON: 40, Due.FAR: 3600}
+ENDINGS = (*[Ending.RETURN] * 8, *Ending, *[Ending.FAIL_FLAKILY] * 3, Ending.FAIL_FATALLY)
+VERBS = tuple(verb for verb in Verb if verb is not Verb.SIGNAL)
+FITTING = {
+    RunStatus.READY: (Verb.RUN_NOW, Verb.RESCHEDULE, Verb.PAUSE),
+    RunStatus.PERFORMING: (Verb.PAUSE, Verb.PAUSE),
+    RunStatus.WAITING: (Verb.PAUSE, Verb.PAUSE, Verb.SKIP),
+    RunStatus.PAUSED: (Verb.RESUME, Verb.RESUME, Verb.RESUME_AT, Verb.RESUME_AT, Verb.SKIP),
+    RunStatus.FINISHED: (Verb.RERUN,),
+    RunStatus.CANCELLED: (Verb.RERUN,),
+}
 
 
 class Pair:
@@ -61,18 +72,6 @@ class Pair:
 
     def __str__(self) -> str:
         return f"<{self.model.shape.__name__} {self.model.status}, {self.model.newest}>"
-
-
-_ENDINGS = (*[Ending.RETURN] * 8, *Ending, *[Ending.FAIL_FLAKILY] * 3, Ending.FAIL_FATALLY)
-_VERBS = tuple(verb for verb in Verb if verb is not Verb.SIGNAL)
-_FITTING = {
-    RunStatus.READY: (Verb.RUN_NOW, Verb.RESCHEDULE, Verb.PAUSE),
-    RunStatus.PERFORMING: (Verb.PAUSE, Verb.PAUSE),
-    RunStatus.WAITING: (Verb.PAUSE, Verb.PAUSE, Verb.SKIP),
-    RunStatus.PAUSED: (Verb.RESUME, Verb.RESUME, Verb.RESUME_AT, Verb.RESUME_AT, Verb.SKIP),
-    RunStatus.FINISHED: (Verb.RERUN,),
-    RunStatus.CANCELLED: (Verb.RERUN,),
-}
 
 
 class Hand:
@@ -141,7 +140,7 @@ class Agreement(RuleBasedStateMachine):
 
     def ask(self, draw):
         pair = draw(*self._ongoing() * 3, *self.pairs)
-        verb = draw(*_FITTING[pair.model.status] * 6, *_VERBS)
+        verb = draw(*FITTING[pair.model.status] * 6, *VERBS)
         given = ()
         if verb is Verb.RESUME_AT:
             given = (draw("first", "first", "second", "second", "later", "gone", "nowhere"),)
@@ -210,7 +209,7 @@ class Agreement(RuleBasedStateMachine):
         hand = draw(*self.hands)
         self.hands.remove(hand)
         # What failed fails again.
-        ending = draw(*_ENDINGS, *[plan.ending] * 5)
+        ending = draw(*ENDINGS, *[plan.ending] * 5)
         goes_on, plan.ending, plan.members = (
             draw("goes on", "") == "goes on",
             ending,
@@ -375,11 +374,12 @@ def _ask_engine(run: Run, verb: Verb, given: tuple[Any, ...], session: Any) -> A
     return getattr(run, verb)(*given, session=session)
 
 
+@pytest.mark.timeout(600)  # a failure is shrunk for up to five minutes
 @pytest.mark.parametrize("chance", range(ROUNDS))
 def test_the_engine_does_what_the_model_says(chance, database, monkeypatch):
     # How long a machine takes must not decide whether a run goes on at once.
     monkeypatch.setattr(finalize, "MAX_SECONDS", 3600.0)
-    bus = Pgbus(database_url=database.url)
+    bus = Pgbus(database_url=database.url, session_factory=sessionmaker(database.engine))
     try:
         with database.connection(autocommit=True) as connection:
             world = World(bus, database, connection)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from model import Deadline
-from shapes import plan
+from shapes import Plan, plan
 from support.driving import Driver
 from support.sweeps import turn
 
@@ -141,8 +141,7 @@ class World:
     def clear(self) -> None:
         """Forget every run, batch and message."""
         self._run(f"TRUNCATE {', '.join(_TABLES)}")
-        plan.bodies.clear()
-        plan.jobs.clear()
+        vars(plan).update(vars(Plan()))
 
     def _run(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
         cursor = self._connection.execute(statement, parameters or None)
@@ -205,8 +204,8 @@ class World:
         """Lets a body run to its end; returns the attempt that the worker goes on with."""
         finalizer = self._finalizer(goes_on=goes_on)
         ended = execute(self._services, finalizer, prepared)
-        assert isinstance(ended, Ending)
-        following = finalizer.follow(finalizer.commit(ended))
+        applied = finalizer.commit(ended) if isinstance(ended, Ending) else ended
+        following = finalizer.follow(applied)
         return self._begin(following) if following else None
 
     def _finalizer(self, *, goes_on: bool) -> Finalizer:
