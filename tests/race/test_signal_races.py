@@ -23,15 +23,15 @@ ROUNDS = 200
 WEEK = timedelta(days=7)
 
 
-class Ferry:
+class Sloop:
     def __init__(self, name):
         self.name = name
 
 
-register_subject(Ferry, id_of=lambda ferry: ferry.name, load=lambda name, _session: Ferry(name))
+register_subject(Sloop, id_of=lambda ferry: ferry.name, load=lambda name, _session: Sloop(name))
 
 
-class Passage(Workflow[Ferry]):
+class Passage(Workflow[Sloop]):
     """One step before its gate, which tells that it runs; what ran behind the gate is noted."""
 
     got: ClassVar[list[Any]] = []
@@ -258,7 +258,7 @@ def test_a_signal_that_meets_a_pause_is_kept_for_resume(bus, driver):
 def test_a_signal_that_meets_a_cancel_is_consumed_or_refused(bus, driver):
     outcomes = Counter()
     for number in range(ROUNDS // 4):
-        ferry = Ferry(f"ferry {number}")
+        ferry = Sloop(f"ferry {number}")
         run = Passage.start(ferry)
         driver.drain()
         sent, _ = at_once(
