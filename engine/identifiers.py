@@ -6,11 +6,16 @@ import secrets
 import time
 import uuid
 
+_NANOSECONDS = 1_000_000
+
 
 def new_uuid() -> str:
-    """Return a UUIDv7 (RFC 9562): milliseconds since 1970, then random bits; in order of time."""
-    milliseconds = time.time_ns() // 1_000_000
-    value = (milliseconds << 80) | secrets.randbits(80)
-    value = (value & ~(0xF << 76)) | (0x7 << 76)
-    value = (value & ~(0x3 << 62)) | (0x2 << 62)
-    return str(uuid.UUID(int=value))
+    """Return a UUIDv7: in order of time, to a quarter of a microsecond within one process.
+
+    RFC 9562, 6.2, method 3: milliseconds since 1970, then 12 bits of the millisecond's fraction, then
+    random bits.
+    """
+    milliseconds, nanoseconds = divmod(time.time_ns(), _NANOSECONDS)
+    fraction = (nanoseconds << 12) // _NANOSECONDS
+    value = (milliseconds << 80) | (0x7 << 76) | (fraction << 64) | (0x2 << 62)
+    return str(uuid.UUID(int=value | secrets.randbits(62)))
