@@ -89,16 +89,20 @@ SELECT timeout_at, step_id, workflow_id::text FROM {schema}.workflow_steps
  LIMIT CAST(:limit AS integer)
 """
 
-#: Runs that wait for a signal on one of these steps (class#step).
+#: Runs that wait for a signal on one of these steps (class#step). Few of all waits are on a step of such
+#: a name: they are looked at first.
 _WAITING_ON = """
+WITH named AS MATERIALIZED (
+    SELECT s.workflow_id, s.step_id, s.step_name FROM {schema}.workflow_steps s
+     WHERE s.waiting_since IS NOT NULL AND s.batch_id IS NULL
+       AND s.step_name = ANY (CAST(:names AS text[])))
 SELECT w.workflow_id::text
-  FROM {schema}.workflow_steps s JOIN {schema}.workflows w ON w.step_id = s.step_id AND w.workflow_id = s.workflow_id
- WHERE s.waiting_since IS NOT NULL AND s.batch_id IS NULL AND w.status = 'waiting'
+  FROM named s JOIN {schema}.workflows w ON w.workflow_id = s.workflow_id AND w.step_id = s.step_id
+ WHERE w.ended_at IS NULL AND w.status = 'waiting'
    AND w.workflow_class || '#' || s.step_name = ANY (CAST(:steps AS text[]))
  LIMIT CAST(:limit AS integer)
 """
 
-#: One that another transaction keeps locked is left to a later sweep.
 _UNFINISHED_BATCHES = """
 SELECT b.batch_id::text FROM {schema}.batches b
  WHERE b.finished_at IS NULL
@@ -240,9 +244,16 @@ def expired_waits(
     return [ExpiredWait(*row) for row in rows]
 
 
-def waiting_on(connection: Connection, steps: Sequence[str], *, limit: int) -> list[str]:
-    """Return the runs that wait for a signal on one of these steps, as class#step."""
-    rows = connection.rows(_WAITING_ON, steps=list(steps), limit=limit)
+def waiting_on(
+    connection: Connection, steps: Sequence[tuple[str, str]], *, limit: int
+) -> list[str]:
+    """Return the runs that wait for a signal on one of these steps, given as class and step."""
+    rows = connection.rows(
+        _WAITING_ON,
+        names=sorted({step for _, step in steps}),
+        steps=[f"{workflow_class}#{step}" for workflow_class, step in steps],
+        limit=limit,
+    )
     return [row[0] for row in rows]
 
 

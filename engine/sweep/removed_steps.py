@@ -18,7 +18,7 @@ LIMIT = 500
 def sweep(turn: Round) -> int:
     """Return how many runs were woken."""
     not_waiting = [
-        f"{definition.name}#{step.name}"
+        (definition.name, step.name)
         for definition in registry.definitions()
         for step in definition.steps
         if step.wait_for is None
