@@ -1,6 +1,7 @@
 """pgbus: a sweep that finds nothing beside a million finished runs and ten thousand that wait.
 
-It is every task, the hourly ones too; the reference reads the table of attempts from end to end.
+It is every task that is due more often than hourly; the reference reads the table of attempts from end
+to end.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 WAITING = 10_000
 TIMES = 5
+HOUR = 3600
 
 SEQUENTIALLY = "SET max_parallel_workers_per_gather = 0; SET enable_indexonlyscan = off"
 COUNT = "SELECT count(*) FROM pgbus.workflow_steps"
@@ -62,8 +64,10 @@ def milliseconds(work: Callable[[], object]) -> float:
 
 
 def sweep_once() -> None:
-    """Do every task: each is due when nothing was done before."""
-    Sweep(bus.services, Worker("bench:1", None), lambda: False).tick()
+    """Do every task of a sweep: each is due when nothing was done before."""
+    sweep = Sweep(bus.services, Worker("bench:1", None), lambda: False)
+    sweep.tasks = tuple(task for task in sweep.tasks if task.every < HOUR)
+    sweep.tick()
 
 
 def whole_scans(connection: psycopg.Connection) -> int:

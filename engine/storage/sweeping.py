@@ -90,12 +90,12 @@ SELECT timeout_at, step_id, workflow_id::text FROM {schema}.workflow_steps
 """
 
 #: Runs that wait for a signal on one of these steps (class#step). Few of all waits are on a step of such
-#: a name: they are looked at first.
+#: a name: they are looked at first. (By the index of the waits, not by one that has step names in it.)
 _WAITING_ON = """
 WITH named AS MATERIALIZED (
     SELECT s.workflow_id, s.step_id, s.step_name FROM {schema}.workflow_steps s
      WHERE s.waiting_since IS NOT NULL AND s.batch_id IS NULL
-       AND s.step_name = ANY (CAST(:names AS text[])))
+       AND s.step_name || '' = ANY (CAST(:names AS text[])))
 SELECT w.workflow_id::text
   FROM named s JOIN {schema}.workflows w ON w.workflow_id = s.workflow_id AND w.step_id = s.step_id
  WHERE w.ended_at IS NULL AND w.status = 'waiting'
