@@ -166,6 +166,15 @@ def sweep(server: Server, _: int) -> Iterator[Figure]:
     yield Figure("whole tables that it reads", ours["whole_scans"], 1, "table", at_most=0)
 
 
+def pages(server: Server, _: int) -> Iterator[Figure]:
+    # One round: its pages and counts are interleaved already.
+    taken = interleave(server, 1, "pgbus_pages")["pgbus_pages"]
+    counted = taken.pop("count")
+    for page, milliseconds in taken.items():
+        most = 2 if page.startswith("attention") else 0.5
+        yield Figure(f"{page}, ms", milliseconds, counted, "sequential count", at_most=most)
+
+
 GROUPS: dict[str, Callable[[Server, int], Iterator[Figure]]] = {
     "drain": drain,
     "latency": latency,
@@ -177,4 +186,5 @@ GROUPS: dict[str, Callable[[Server, int], Iterator[Figure]]] = {
     "signals": signals,
     "fan_outs": fan_outs,
     "sweep": sweep,
+    "pages": pages,
 }

@@ -12,11 +12,16 @@ PgbusError
 ├── AlreadyRunning                 the subject has an ongoing run of this class
 ├── InvalidTransition              the run's state does not allow the verb
 │   ├── NotPaused
-│   └── NotOngoing                 a signal to a run that is over, or for a subject without one
+│   ├── NotOngoing                 a signal to a run that is over, or for a subject without one
+│   └── RunMoved                   the run is not where the caller saw it any more
 ├── SignalKeyReused                a signal's idempotency key was used for another name
 ├── AlreadyFinished                a job is added to a batch, or builder, that takes no more
 ├── BatchNotFound                  the batch does not exist (any more)
+├── BadCursor                      a text is no place in a list (a ValueError too)
+├── DatabaseAway                   PostgreSQL cannot be reached just now
+├── ReadTimeout                    a question took longer than a page waits
 ├── RunNotFound                    the run does not exist (any more)
+├── EntryNotFound                  the run's history has no such entry
 ├── RunLocked                      another transaction has held the run's lock too long
 ├── StepNotDefined                 the class does not declare (or load) the step
 ├── NotInStep                      a reader or verb of a step body used outside one
@@ -112,6 +117,10 @@ class NotOngoing(InvalidTransition):
     """A signal to a run that is over, or for a subject that has no ongoing run."""
 
 
+class RunMoved(InvalidTransition):
+    """A verb with `if_unmoved`, of a run that something has moved since it was read."""
+
+
 class SignalKeyReused(PgbusError):
     """A signal's idempotency key was used before, for a signal of another name."""
 
@@ -124,8 +133,24 @@ class BatchNotFound(PgbusError):
     """No batch has this id (any more)."""
 
 
+class BadCursor(PgbusError, ValueError):
+    """A text is no place in a list that a page of it gave."""
+
+
+class DatabaseAway(PgbusError):
+    """PostgreSQL cannot be reached, or cannot answer just now; the same question may work later."""
+
+
+class ReadTimeout(PgbusError):
+    """PostgreSQL took too long over a question: ask a narrower one."""
+
+
 class RunNotFound(PgbusError):
     """No run has this id."""
+
+
+class EntryNotFound(PgbusError):
+    """The run's history has no attempt or signal of this id."""
 
 
 class RunLocked(PgbusError):

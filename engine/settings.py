@@ -19,7 +19,7 @@ from pgbus.engine.queues import check_queue_name
 from pgbus.engine.states import StallAction
 
 _VARIABLE = "PGBUS_"
-_RESERVED = re.compile(r"PGBUS_(APP|REVISION|MCP_.*|TEST_.*)")
+_RESERVED = re.compile(r"PGBUS_(APP|REVISION|DASHBOARD_.*|MCP_.*|TEST_.*)")
 _SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[smhd]?)")
 _UNITS = {"": "seconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

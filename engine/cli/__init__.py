@@ -9,6 +9,9 @@ answers, sentences, tables       answers for people
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
 import click
 
 from pgbus.engine.cli.doctor import doctor
@@ -17,8 +20,43 @@ from pgbus.engine.cli.migrate import migrate
 from pgbus.engine.cli.processes import dispatcher, start, worker
 from pgbus.engine.cli.workflows import workflows
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
-@click.group(cls=Commands)
+
+class _Main(Commands):
+    """The commands of the engine, and those of what stands on it, loaded when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands that can run here."""
+        return sorted({*super().list_commands(ctx), *filter(self._loads, _of_others())})
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Return the command; say what is to be installed for one that cannot be loaded."""
+        if (found := super().get_command(ctx, name)) is not None:
+            return found
+        other = _of_others().get(name)
+        if other is None:
+            return None
+        try:
+            command: click.Command = other.load()
+        except ImportError as problem:
+            ctx.fail(f"{problem}: pip install 'pgbus[{name}]' brings what `pgbus {name}` needs.")
+        return command
+
+    def _loads(self, name: str) -> bool:
+        try:
+            _of_others()[name].load()
+        except ImportError:
+            return False
+        return True
+
+
+def _of_others() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group="pgbus.commands")}
+
+
+@click.group(cls=_Main)
 @click.version_option(package_name="pgbus", message="pgbus %(version)s")
 def main() -> None:
     """Durable workflows on PostgreSQL.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pgbus.engine.cli.sentences import at, duration, event_sentence, state_sentence, typed
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from pgbus.engine.insights.attempts import Attempt
-    from pgbus.engine.insights.runs import RunDetail, RunPage, RunSummary
+    from pgbus.engine.insights.detail import RelatedRun, RunDetail
+    from pgbus.engine.insights.runs import RunPage, RunSummary
 
 #: Of an error in the table of attempts, an output below it, and a signal's payload; `--json` has the rest.
 _ERROR_WIDTH = 80
@@ -53,8 +55,18 @@ def _row(run: RunSummary, zone: ZoneInfo) -> tuple[str, ...]:
     )
 
 
+def oldest_first(detail: RunDetail) -> RunDetail:
+    """Return the run with its history in the order in which it happened."""
+    return replace(
+        detail,
+        attempts=detail.attempts[::-1],
+        signals=detail.signals[::-1],
+        events=detail.events[::-1],
+    )
+
+
 def detail_text(detail: RunDetail, zone: ZoneInfo, app: str | None) -> str:
-    """Tell the run's state, attempts, outputs, newest error, signals and trail.
+    """Tell the run's state, attempts, outputs, newest error, signals and trail, oldest first.
 
     `app` is the loaded one.
     """
@@ -64,7 +76,7 @@ def detail_text(detail: RunDetail, zone: ZoneInfo, app: str | None) -> str:
     sections = [
         aligned(_facts(detail, zone, app)),
         table(
-            ("step", "attempt", "status", "waited", "queued", "ran", "worker", "error"),
+            ("step", "attempt", "status", "waited", "queued", "waiting", "ran", "worker", "error"),
             [_attempt_row(attempt) for attempt in detail.attempts],
         ),
         *_outputs(detail),
@@ -80,16 +92,20 @@ def detail_text(detail: RunDetail, zone: ZoneInfo, app: str | None) -> str:
             ]
         ),
     ]
-    if detail.truncated:
+    if detail.older_attempts or detail.older_signals or detail.older_events:
         sections.append("Older attempts, signals or events are left out; --limit shows more.")
     return "\n\n".join(sections)
 
 
 def _outputs(detail: RunDetail) -> list[str]:
     rows = [
-        ("output", f"{one.step_name} {one.attempt}", shortened(one.encoded_output, _OUTPUT_WIDTH))
+        (
+            "output",
+            f"{one.step_name} {one.attempt}",
+            shortened(one.output.encoded or "", _OUTPUT_WIDTH),
+        )
         for one in detail.attempts
-        if one.encoded_output is not None
+        if one.output is not None
     ]
     return [aligned(rows)] if rows else []
 
@@ -115,7 +131,7 @@ def _signals(detail: RunDetail, zone: ZoneInfo) -> list[str]:
             one.step_name or "",
             str(one.attempt or ""),
             at(one.received_at, zone),
-            shortened(one.encoded_payload, _PAYLOAD_WIDTH),
+            shortened(one.payload.encoded or "", _PAYLOAD_WIDTH),
         )
         for one in detail.signals
     ]
@@ -142,15 +158,15 @@ def _facts(detail: RunDetail, zone: ZoneInfo, app: str | None) -> list[tuple[str
         ("class", run.workflow_class),
         ("subject", _subject(run)),
         ("now", state_sentence(run, zone)),
-        ("arguments", detail.encoded_arguments),
+        ("arguments", detail.arguments.encoded or ""),
         ("started", at(run.created_at, zone)),
         ("last activity", at(run.updated_at, zone)),
         ("actions", _actions(detail, app)),
     ]
     optional = [
         ("idempotency key", detail.idempotency_key),
-        ("rerun of", detail.rerun_of),
-        ("reruns", ", ".join(detail.reruns)),
+        ("rerun of", detail.rerun_of and _related(detail.rerun_of)),
+        ("reruns", ", ".join(map(_related, detail.reruns))),
     ]
     return [*facts, *((name, value) for name, value in optional if value)]
 
@@ -165,10 +181,15 @@ def _attempt_row(attempt: Attempt) -> tuple[str, ...]:
         attempt.status,
         duration(attempt.waited_seconds),
         duration(attempt.queued_seconds),
+        duration(attempt.waiting_seconds),
         duration(attempt.ran_seconds),
         attempt.worker or "",
         error,
     )
+
+
+def _related(run: RelatedRun) -> str:
+    return f"{run.workflow_id} ({run.status or 'deleted'})"
 
 
 def _subject(run: RunSummary) -> str:

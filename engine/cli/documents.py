@@ -6,6 +6,8 @@ import json
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 
+from pgbus.engine.insights.documents import Document
+
 
 def document(answer: object) -> str:
     """Return the answer as one JSON document; stored documents are parts of it, times are in UTC.
@@ -18,6 +20,8 @@ def document(answer: object) -> str:
 def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
+    if isinstance(value, Document):
+        return json.loads(value.encoded or "null")
     if is_dataclass(value):
         return dict(_member(field.name, getattr(value, field.name)) for field in fields(value))
     raise TypeError(f"{value!r} has no form in JSON.")

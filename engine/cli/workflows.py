@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from pgbus.engine import codec
-from pgbus.engine.cli.answers import detail_text, page_text
+from pgbus.engine.cli.answers import detail_text, oldest_first, page_text
 from pgbus.engine.cli.app import app_option, opened
 from pgbus.engine.cli.documents import document
 from pgbus.engine.cli.failures import Refused
@@ -22,8 +22,9 @@ from pgbus.engine.cli.sentences import at, state_sentence, typed
 from pgbus.engine.cli.tables import printable
 from pgbus.engine.definition import options, registry
 from pgbus.engine.definition.signal import Expectation
-from pgbus.engine.errors import InvalidTransition, RunNotFound, StepNotDefined
+from pgbus.engine.errors import BadCursor, InvalidTransition, RunNotFound, StepNotDefined
 from pgbus.engine.insights import runs, signals
+from pgbus.engine.insights.detail import detail
 from pgbus.engine.insights.runs import RunFilter
 from pgbus.engine.runner.error_record import record_error
 from pgbus.engine.runner.run import Run
@@ -127,15 +128,16 @@ def workflows() -> None:
 @click.option("--subject-id", metavar="ID")
 @click.option("--id", "workflow_id", type=click.UUID, metavar="ID")
 @click.option("--limit", type=_Count(_LONGEST_PAGE), default=50, show_default=True)
-@click.option("--after", type=click.UUID, metavar="ID", help="Runs older than this one.")
-@click.option("--before", type=click.UUID, metavar="ID", help="Runs newer than this one.")
+@click.option("--after", metavar="CURSOR", help="Go on to older runs, from where a page ended.")
+@click.option("--before", metavar="CURSOR", help="Go back to newer runs, from where a page began.")
 @_json_option
 def list_command(
     app: str | None,
     status: str,
+    workflow_id: UUID | None,
     limit: int,
-    after: UUID | None,
-    before: UUID | None,
+    after: str | None,
+    before: str | None,
     *,
     as_json: bool,
     **filters: Any,
@@ -144,17 +146,24 @@ def list_command(
 
     Filters combine. Names of classes, steps and errors are whole ones.
     """
-    if after and before:
+    if after is not None and before is not None:
         raise click.UsageError("--after and --before exclude each other.")
-    texts = {name: _text(value) for name, value in filters.items()}
-    wanted = RunFilter(status=_STATUSES[status], **texts)
+    of_run = None if workflow_id is None else str(workflow_id)
+    wanted = RunFilter(status=_STATUSES[status], workflow_id=of_run, **filters)
     with opened(app) as bus:
         bus.check_schema()
         with bus.services.database.autocommit() as connection:
-            page = runs.page(
-                connection, wanted, limit=limit, after=_text(after), before=_text(before)
+            try:
+                page = runs.page(
+                    connection, bus.settings, wanted, limit=limit, after=after, before=before
+                )
+            except BadCursor as error:
+                raise click.BadParameter(str(error), param_hint="--after, --before") from None
+            hides = (
+                not as_json
+                and status == "ongoing"
+                and runs.hides_ended(connection, bus.settings, wanted)
             )
-            hides = not as_json and status == "ongoing" and runs.hides_ended(connection, wanted)
         zone = _zone(bus)
     click.echo(document(page) if as_json else page_text(page, zone, hides_ended=hides))
     if not (as_json or page.runs or hides) and (hint := _class_hint(wanted.workflow_class, app)):
@@ -177,8 +186,9 @@ def show(workflow_id: UUID, app: str | None, limit: int, *, as_json: bool) -> No
     with opened(app) as bus:
         bus.check_schema()
         with bus.services.database.autocommit() as connection:
-            detail = runs.detail(connection, str(workflow_id), limit=limit)
-        click.echo(document(detail) if as_json else detail_text(detail, _zone(bus), app))
+            found = detail(connection, bus.settings, str(workflow_id), limit=limit)
+        told = oldest_first(found)
+        click.echo(document(told) if as_json else detail_text(told, _zone(bus), app))
 
 
 def _act(verb: Verb) -> Callable[..., None]:
@@ -278,7 +288,7 @@ def _found(bus: Pgbus, workflow_id: UUID) -> Run:
 
 def _summary(bus: Pgbus, run: Run) -> RunSummary:
     with bus.services.database.autocommit() as connection:
-        return runs.summary(connection, run.workflow_id)
+        return runs.summary(connection, bus.settings, run.workflow_id)
 
 
 def _default_actor() -> str:
@@ -373,10 +383,6 @@ def _class_hint(workflow_class: str | None, app: str | None) -> str | None:
     if app:
         hint += f" {app} knows {', '.join(known) or 'no workflow class'}."
     return printable(hint)
-
-
-def _text(value: UUID | str | None) -> str | None:
-    return None if value is None else str(value)
 
 
 def _zone(bus: Pgbus) -> ZoneInfo:

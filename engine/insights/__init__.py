@@ -6,7 +6,8 @@ signals     those it got, with what took them; the names its class waits for
 events      its audit trail
 liveness    which ongoing runs nothing will move on, and who serves them
 deployment  how the loaded classes fit the ongoing runs
-counts      how many are in which state, and stuck why, by class
+counts      how many are in which state, by class
+stuck       those that do not move on by themselves: how many, grouped by cause, one by one
 
 Answers are frozen and free of presentation; each takes a connection and writes nothing.
 """

@@ -1,58 +1,89 @@
-"""Runs as an operator looks for them: page by page, newest first, and one with its history."""
+"""Runs as an operator looks for them: page by page, newest first."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+import base64
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, Self
+from uuid import UUID
 
 from pgbus.engine.definition import registry
-from pgbus.engine.errors import RunNotFound
-from pgbus.engine.insights import attempts, events, signals
+from pgbus.engine.definition.policy import qualified_name
+from pgbus.engine.errors import BadCursor, RunNotFound, StepStalled
+from pgbus.engine.insights import selection, stuck
+from pgbus.engine.insights.stuck import StuckReason
 from pgbus.engine.states import (
     ONGOING,
     AttemptStatus,
     OnTimeout,
     RunStatus,
-    Verb,
-    available_actions,
 )
-from pgbus.engine.storage import runs as storage
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-    from datetime import datetime
+    from collections.abc import Sequence
 
-    from pgbus.engine.insights.attempts import Attempt
-    from pgbus.engine.insights.events import TrailEntry
-    from pgbus.engine.insights.signals import StoredSignal
+    from pgbus.engine.definition.definition import Definition
+    from pgbus.engine.settings import Settings
     from pgbus.engine.storage.database import Connection
+
+#: What a list is narrowed to before anything else: one status, or several.
+Tab = RunStatus | Literal["ongoing", "all"]
+
+#: As an error class: of runs whose newest attempt has none.
+NO_ERROR = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
     """Which runs to list: those that match everything given.
 
-    `current_step` and `error_class` are those of a run's newest attempt.
+    `current_step` and `error_class` (or `NO_ERROR`) are those of a run's newest attempt. Moments are
+    aware: `_from` includes its own, `_to` excludes it.
     """
 
-    status: RunStatus | Literal["ongoing", "all"] = "ongoing"
+    status: Tab = "ongoing"
     workflow_class: str | None = None
     current_step: str | None = None
     error_class: str | None = None
+    stuck: StuckReason | None = None
     subject_type: str | None = None
     subject_id: str | None = None
     workflow_id: str | None = None
+    created_from: datetime | None = None
+    created_to: datetime | None = None
+    ended_from: datetime | None = None
+    ended_to: datetime | None = None
+
+    @property
+    def failed_with(self) -> str | None:
+        """The error class that the newest attempt must have; None when it may have any, or none."""
+        if self.stuck is StuckReason.STALLED and self.error_class is None:
+            return qualified_name(StepStalled)
+        return None if self.error_class == NO_ERROR else self.error_class
 
 
 @dataclass(frozen=True, slots=True)
+class StepPlace:
+    """Where a step stands: the `number`th of `total` live steps; `following` is the next one's name."""
+
+    number: int
+    total: int
+    following: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
     """A run and its newest attempt, without documents; `due` says its step could run now.
 
     `waiting_for` describes the signal that the attempt waits or waited for; `batch_id` names the batch.
     While the wait lasts: `waiting_since`, the deadline `timeout_at` (None: none, or its run is paused),
     the missed one `late_since`, and how many of the batch's jobs are open (None: it has no such row).
-    `overdue_seconds` tells how long ago the deadline passed; the next sweep does what `on_timeout` says then
-    (None: it is not past, or the step is not loaded).
+    `overdue_seconds` tells how long ago the deadline passed; the next sweep does what `on_timeout` says then.
+
+    `moved_by` paused, cancelled or finished it, `moved_because` of what was given as the reason.
+    `step_declared`: the loaded class has the step, live; `step_removed`: it has a gravestone for it.
+    `place` is None unless it is declared, `on_timeout` also when it has no deadline.
     """
 
     workflow_id: str
@@ -61,6 +92,7 @@ class RunSummary:
     subject_type: str | None
     subject_id: str | None
     current_step: str
+    step_id: int
     attempt: int
     attempt_status: AttemptStatus
     scheduled_at: datetime
@@ -68,6 +100,7 @@ class RunSummary:
     error_class: str | None
     created_at: datetime
     updated_at: datetime
+    paused_at: datetime | None
     ended_at: datetime | None
     waiting_for: str | None
     waiting_since: datetime | None
@@ -79,6 +112,14 @@ class RunSummary:
     total_jobs: int | None
     overdue_seconds: float | None
     on_timeout: OnTimeout | None
+    stuck: StuckReason | None
+    stuck_since: datetime | None
+    moved_by: str | None
+    moved_because: str | None
+    class_loaded: bool
+    step_declared: bool
+    step_removed: bool
+    place: StepPlace | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,69 +131,98 @@ class RunPage:
     newer: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunDetail:
-    """A run with its history, oldest first; `truncated` when older entries were left out."""
+#: What a summary has from the database, by its field.
+_COLUMNS = {
+    "workflow_id": "w.workflow_id::text",
+    "workflow_class": "w.workflow_class",
+    "status": "w.status",
+    "subject_type": "w.subject_type",
+    "subject_id": "w.subject_id",
+    "current_step": "w.current_step",
+    "step_id": "w.step_id",
+    "attempt": "s.attempt",
+    "attempt_status": "s.status",
+    "scheduled_at": "s.scheduled_at",
+    "due": "s.status = 'scheduled' AND s.scheduled_at <= clock_timestamp()",
+    "error_class": "s.error_class",
+    "created_at": "w.created_at",
+    "updated_at": "w.updated_at",
+    "paused_at": "w.paused_at",
+    "ended_at": "w.ended_at",
+    "waiting_for": "s.waiting_for",
+    "waiting_since": "s.waiting_since",
+    "timeout_at": "s.timeout_at",
+    "late_since": "s.late_since",
+    "timed_out": "s.timed_out",
+    "batch_id": "s.batch_id::text",
+    "open_jobs": "b.open_jobs",
+    "total_jobs": "b.total_jobs",
+    "overdue_seconds": (
+        "CASE WHEN s.timeout_at <= clock_timestamp()"
+        " THEN extract(epoch FROM clock_timestamp() - s.timeout_at)::double precision END"
+    ),
+    "stuck": stuck.REASON,
+    "stuck_since": f"CASE WHEN {stuck.REASON} IS NOT NULL THEN {stuck.SINCE} END",
+    "moved_by": "e.actor",
+    "moved_because": "e.reason",
+}
 
-    run: RunSummary
-    encoded_arguments: str
-    idempotency_key: str | None
-    definition_digest: str
-    rerun_of: str | None
-    reruns: tuple[str, ...]
-    class_loaded: bool
-    available_actions: tuple[Verb, ...]
-    attempts: tuple[Attempt, ...]
-    signals: tuple[StoredSignal, ...]
-    events: tuple[TrailEntry, ...]
-    truncated: bool
-
-
-_SUMMARY = """
-w.workflow_id::text, w.workflow_class, w.status, w.subject_type, w.subject_id, w.current_step,
-s.attempt, s.status, s.scheduled_at, s.status = 'scheduled' AND s.scheduled_at <= clock_timestamp(),
-s.error_class, w.created_at, w.updated_at, w.ended_at,
-s.waiting_for, s.waiting_since, s.timeout_at, s.late_since, s.timed_out, s.batch_id::text,
-b.open_jobs, b.total_jobs,
-CASE WHEN s.timeout_at <= clock_timestamp()
-     THEN extract(epoch FROM clock_timestamp() - s.timeout_at)::double precision END
-"""
-
-#: A finished batch has no counters left.
-_RUNS = f"""
-SELECT {_SUMMARY}
-  FROM {{schema}}.workflows w JOIN {{schema}}.workflow_steps s ON s.step_id = w.step_id
+#: Runs, given as `w`, as summaries. A finished batch has no counters left. Of the run's events those are
+#: called as its status that brought it there.
+_SUMMARIES = f"""
+SELECT {", ".join(_COLUMNS.values())}
+  FROM {{runs}} w JOIN {{schema}}.workflow_steps s ON s.step_id = w.step_id
   LEFT JOIN LATERAL (SELECT a.total_jobs,
                             coalesce((SELECT sum(c.open)::integer FROM {{schema}}.batch_counters c
                                        WHERE c.batch_id = a.batch_id), 0) AS open_jobs
                        FROM {{schema}}.batches a
                       WHERE a.batch_id = s.batch_id AND s.waiting_since IS NOT NULL) b ON true
+  LEFT JOIN LATERAL (SELECT v.actor, v.reason FROM {{schema}}.workflow_events v
+                      WHERE w.status IN ('paused', 'cancelled', 'finished')
+                        AND v.workflow_id = w.workflow_id AND v.event = w.status
+                      ORDER BY v.event_id DESC LIMIT 1) e ON true
 """
 
-_ONE = f"{_RUNS} WHERE w.workflow_id = CAST(:workflow_id AS uuid)"
+_ONE = (
+    _SUMMARIES.replace("{runs}", "{schema}.workflows")
+    + " WHERE w.workflow_id = CAST(:workflow_id AS uuid)"
+)
 
-#: Bounded, because no index finds the ended runs that match a filter.
-_ENDED_LATELY = """
-SELECT 1
-  FROM (SELECT * FROM {schema}.workflows ORDER BY workflow_id DESC LIMIT 1000) w
-  JOIN {schema}.workflow_steps s ON s.step_id = w.step_id
- WHERE w.ended_at IS NOT NULL
-"""
+#: Bounded, because no index finds every combination among the ended runs.
+_LATELY = 1000
 
-_CONDITIONS = {
-    "workflow_class": "w.workflow_class = :workflow_class",
-    "current_step": "w.current_step = :current_step",
-    "error_class": "s.error_class = :error_class",
-    "subject_type": "w.subject_type = :subject_type",
-    "subject_id": "w.subject_id = :subject_id",
-    "workflow_id": "w.workflow_id = CAST(:workflow_id AS uuid)",
-    "after": "w.workflow_id < CAST(:after AS uuid)",
-    "before": "w.workflow_id > CAST(:before AS uuid)",
-}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cursor:
+    """A place in the list: just after a run, by its moment and id; as text 8 and 16 bytes in base 64."""
+
+    created_at: datetime
+    workflow_id: UUID
+
+    @classmethod
+    def of(cls, run: RunSummary) -> Self:
+        return cls(run.created_at, UUID(run.workflow_id))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        try:
+            raw = base64.b64decode(text, altchars=b"-_", validate=True)
+            microseconds, workflow_id = int.from_bytes(raw[:8], signed=True), UUID(bytes=raw[8:])
+            return cls(_EPOCH + microseconds * _MICROSECOND, workflow_id)
+        except (ValueError, OverflowError):
+            raise BadCursor(f"{text!r} is no place in a list; take one that a page gave.") from None
+
+    def __str__(self) -> str:
+        moment = ((self.created_at - _EPOCH) // _MICROSECOND).to_bytes(8, signed=True)
+        return base64.urlsafe_b64encode(moment + self.workflow_id.bytes).decode()
 
 
 def page(
     connection: Connection,
+    settings: Settings,
     wanted: RunFilter,
     *,
     limit: int,
@@ -161,91 +231,98 @@ def page(
 ) -> RunPage:
     """Return a page of runs, newest first: the newest, or those next to a cursor of another page.
 
-    A page is found by its place in the order of ids, so the last costs what the first does.
+    A page is found by its place in the order, so the last costs what the first does. A text that is
+    no cursor raises `BadCursor`.
     """
-    given = asdict(wanted) | {"after": after, "before": before}
-    given = {name: value for name, value in given.items() if value is not None}
     backwards = before is not None
-    statement = _page_statement(wanted.status, given.keys(), "ASC" if backwards else "DESC")
-    rows = connection.rows(statement, limit=limit + 1, **given)
+    given = before if backwards else after
+    cursor = None if given is None else _Cursor.parse(given)
+    rows = _rows(connection, settings, wanted, limit + 1, cursor, backwards=backwards)
     found = [_summary(row) for row in rows[:limit]]
     more = len(rows) > limit
     if backwards:
         found.reverse()
     return RunPage(
         tuple(found),
-        older=found[-1].workflow_id if found and (more or backwards) else None,
-        newer=found[0].workflow_id if found and (more if backwards else after) else None,
+        older=str(_Cursor.of(found[-1])) if found and (more or backwards) else None,
+        newer=str(_Cursor.of(found[0])) if found and (more if backwards else after) else None,
     )
 
 
-def hides_ended(connection: Connection, wanted: RunFilter) -> bool:
-    """Tell whether ended runs match the other filters too, as the newest thousand runs tell."""
-    given = {name: value for name, value in asdict(wanted).items() if value is not None}
-    conditions = [condition for name, condition in _CONDITIONS.items() if name in given]
-    statement = " AND ".join([_ENDED_LATELY, *conditions])
-    return bool(connection.rows(f"{statement} LIMIT 1", **given))
+def _rows(
+    connection: Connection,
+    settings: Settings,
+    wanted: RunFilter,
+    limit: int,
+    cursor: _Cursor | None,
+    *,
+    backwards: bool,
+) -> list[tuple[Any, ...]]:
+    if not selection.lanes(wanted):
+        return []
+    found = selection.page(wanted, backwards=backwards, cursor=cursor is not None)
+    return connection.rows(
+        f"{_SUMMARIES.replace('{runs}', f'({found})')} {selection.in_order(backwards=backwards)}",
+        limit=limit,
+        cursor_at=cursor and cursor.created_at,
+        cursor_id=cursor and str(cursor.workflow_id),
+        **selection.parameters(settings, wanted),
+    )
 
 
-def detail(connection: Connection, workflow_id: str, *, limit: int) -> RunDetail:
-    """Return the run with its newest attempts, signals and events, `limit` of each.
+def status_counts(
+    connection: Connection, settings: Settings, wanted: RunFilter, *, cap: int = 10_000
+) -> dict[Tab, int]:
+    """Count the runs of each status, ongoing, and all that match the filter's other parts.
 
-    Raise `RunNotFound`.
+    More than `cap` are counted as one more than that.
     """
-    run = summary(connection, workflow_id)
-    row = storage.find(connection, workflow_id)
-    if row is None:
-        raise RunNotFound(f"There is no run {workflow_id} any more.")
-    tries = attempts.newest(connection, workflow_id, limit + 1)
-    received = signals.newest(connection, workflow_id, limit + 1)
-    trail = events.newest(connection, workflow_id, limit + 1)
-    loaded = registry.find(run.workflow_class) is not None
-    return RunDetail(
-        run=run,
-        encoded_arguments=row.encoded_arguments,
-        idempotency_key=row.idempotency_key,
-        definition_digest=row.definition_digest,
-        rerun_of=row.rerun_of,
-        reruns=tuple(storage.reruns(connection, workflow_id)),
-        class_loaded=loaded,
-        available_actions=available_actions(run.status, run.attempt_status, class_loaded=loaded),
-        attempts=tuple(reversed(tries[:limit])),
-        signals=tuple(reversed(received[:limit])),
-        events=tuple(reversed(trail[:limit])),
-        truncated=max(len(tries), len(received), len(trail)) > limit,
-    )
+    of_all = replace(wanted, status="all")
+    counted: dict[str, int] = {}
+    if selection.lanes(of_all):
+        parameters = selection.parameters(settings, of_all)
+        counted.update(connection.rows(selection.counts(of_all), limit=cap + 1, **parameters))
+    numbers: dict[Tab, int] = {status: counted.get(status, 0) for status in RunStatus}
+    numbers[RunStatus.READY] = counted.get(selection.MOVING, 0) - numbers[RunStatus.PERFORMING]
+    numbers["ongoing"] = sum(numbers[status] for status in ONGOING)
+    numbers["all"] = numbers["ongoing"] + sum(numbers[status] for status in selection.ENDED)
+    return {tab: min(number, cap + 1) for tab, number in numbers.items()}
 
 
-def summary(connection: Connection, workflow_id: str) -> RunSummary:
+def hides_ended(connection: Connection, settings: Settings, wanted: RunFilter) -> bool:
+    """Tell whether ended runs match the other filters too, as the newest thousand runs tell."""
+    statement = selection.among_newest(wanted, _LATELY)
+    return bool(connection.rows(statement, **selection.parameters(settings, wanted)))
+
+
+def summary(connection: Connection, settings: Settings, workflow_id: str) -> RunSummary:
     """Return the run as the list shows it; raise `RunNotFound`."""
-    row = connection.row(_ONE, workflow_id=workflow_id)
+    row = connection.row(_ONE, workflow_id=workflow_id, **stuck.parameters(settings))
     if row is None:
         raise RunNotFound(f"There is no run {workflow_id}.")
     return _summary(row)
 
 
-def _page_statement(status: str, given: Collection[str], order: str) -> str:
-    """Give it only the conditions asked for: an index is not found behind `OR :x IS NULL`."""
-    conditions = [condition for name, condition in _CONDITIONS.items() if name in given]
-    if status == "ongoing":
-        conditions.append("w.ended_at IS NULL")
-    elif status != "all":
-        conditions.append("w.status = :status")
-        conditions.append(f"w.ended_at IS {'NULL' if status in ONGOING else 'NOT NULL'}")
-    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    return f"{_RUNS} {where} ORDER BY w.workflow_id {order} LIMIT CAST(:limit AS integer)"
-
-
 def _summary(row: Sequence[Any]) -> RunSummary:
-    values = [*row, None]
-    values[2] = RunStatus(values[2])
-    values[7] = AttemptStatus(values[7])
-    summary = RunSummary(*values)
-    return summary if summary.overdue_seconds is None else _with_on_timeout(summary)
+    values = dict(zip(_COLUMNS, row, strict=True))
+    values["status"] = RunStatus(values["status"])
+    values["attempt_status"] = AttemptStatus(values["attempt_status"])
+    values["stuck"] = StuckReason(values["stuck"]) if values["stuck"] else None
+    definition = registry.find(values["workflow_class"])
+    return RunSummary(**values, **_declared(definition, values["current_step"]))
 
 
-def _with_on_timeout(summary: RunSummary) -> RunSummary:
-    definition = registry.find(summary.workflow_class)
+def _declared(definition: Definition | None, step_name: str) -> dict[str, Any]:
+    """Return what the loaded class tells of the step."""
     steps = definition.steps if definition else ()
-    declared = (step.on_timeout for step in steps if step.name == summary.current_step)
-    return replace(summary, on_timeout=next(declared, None))
+    live = [step for step in steps if not step.removed]
+    number = next((number for number, step in enumerate(live, 1) if step.name == step_name), None)
+    step = live[number - 1] if number else None
+    following = live[number].name if number and number < len(live) else None
+    return {
+        "class_loaded": definition is not None,
+        "step_declared": step is not None,
+        "step_removed": definition is not None and step_name in definition.removed,
+        "place": StepPlace(number, len(live), following) if number else None,
+        "on_timeout": step.on_timeout if step and step.wait_timeout is not None else None,
+    }

@@ -20,7 +20,7 @@ from pgbus.engine.storage.database import session_behind
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pgbus.engine.insights.counts import StuckReason
+    from pgbus.engine.insights.stuck import StuckReason
     from pgbus.engine.states import Detection, OnTimeout, RunStatus
 
 _log = logging.getLogger("pgbus.observe")

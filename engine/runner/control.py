@@ -16,7 +16,7 @@ from pgbus.engine.decision import EventEntry, Held, NextAttempt
 from pgbus.engine.definition import registry
 from pgbus.engine.definition.options import OptionError, aware_moment
 from pgbus.engine.definition.scope import guarded_run
-from pgbus.engine.errors import InvalidTransition, NotOngoing, NotPaused, StepNotDefined
+from pgbus.engine.errors import InvalidTransition, NotOngoing, NotPaused, RunMoved, StepNotDefined
 from pgbus.engine.observe import emission
 from pgbus.engine.runner.decide import next_live_step, scheduled
 from pgbus.engine.states import (
@@ -57,11 +57,15 @@ _LONG_PAST = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Who asks for a verb, why, and in which host transaction (None: one of its own)."""
+    """Who asks for a verb, why, and in which host transaction (None: one of its own).
+
+    With `seen`, the run's `updated_at` as the caller knows it, the verb is refused once it moved.
+    """
 
     actor: str = "app"
     reason: str | None = None
     session: Any = None
+    seen: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -245,6 +249,8 @@ def locked(
     payloads: list[Payload] = []
     with services.transaction(request.session) as connection:
         run, attempt = runs.lock(connection, workflow_id)
+        if request.seen is not None and run.updated_at != request.seen:
+            raise _moved(verb, run)
         if not allows(verb, run.status, attempt.status):
             raise _refusal(verb, run, attempt)
         yield LockedRun(connection, run, attempt, verb, request, payloads)
@@ -270,6 +276,14 @@ def _refusal(verb: Verb, run: RunRow, attempt: AttemptRow) -> InvalidTransition:
         problem = f"it is {run.status}, and {verb} needs it {allowed}"
     error = _REFUSALS.get(verb, InvalidTransition)
     return error(f"Run {run.workflow_id} of {run.workflow_class}: {problem}.", status=run.status)
+
+
+def _moved(verb: Verb, run: RunRow) -> RunMoved:
+    return RunMoved(
+        f"{verb} of run {run.workflow_id} of {run.workflow_class}: it has moved since it was read, and is "
+        f"{run.status} at {run.current_step} now. Read it again, and see whether {verb} is still meant.",
+        status=run.status,
+    )
 
 
 def definition_of(services: Services, it: LockedRun) -> Definition:

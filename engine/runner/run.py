@@ -34,6 +34,8 @@ class Run:
 
     Each verb is one guarded transition on the run as it is *now*: one that its state does
     not allow raises `InvalidTransition`, which names that state, and changes nothing.
+    With `if_unmoved=True` it is one on the run as this handle saw it: once anything has moved
+    the run since, the verb raises `RunMoved` and changes nothing.
     With `session=` a verb joins the host's transaction; nothing of it is visible or sent
     before the host commits. (A bare Connection as `session=` emits no events: it gives no
     word of its commit.)
@@ -166,20 +168,28 @@ class Run:
         return self
 
     def pause(
-        self, *, actor: str = "app", reason: str | None = None, session: HostSession | None = None
+        self,
+        *,
+        actor: str = "app",
+        reason: str | None = None,
+        session: HostSession | None = None,
+        if_unmoved: bool = False,
     ) -> Self:
         """Pause the run: nothing starts; a body that runs ends, and what follows waits."""
-        return self._now(
-            control.pause(self._services, self.workflow_id, Request(actor, reason, session))
-        )
+        request = self._request(actor, reason, session, if_unmoved=if_unmoved)
+        return self._now(control.pause(self._services, self.workflow_id, request))
 
     def resume(
-        self, *, actor: str = "app", reason: str | None = None, session: HostSession | None = None
+        self,
+        *,
+        actor: str = "app",
+        reason: str | None = None,
+        session: HostSession | None = None,
+        if_unmoved: bool = False,
     ) -> Self:
         """Go on: retry a failed step, continue after a completed one, keep a scheduled time."""
-        return self._now(
-            control.resume(self._services, self.workflow_id, Request(actor, reason, session))
-        )
+        request = self._request(actor, reason, session, if_unmoved=if_unmoved)
+        return self._now(control.resume(self._services, self.workflow_id, request))
 
     def resume_at(
         self,
@@ -188,34 +198,47 @@ class Run:
         actor: str = "app",
         reason: str | None = None,
         session: HostSession | None = None,
+        if_unmoved: bool = False,
     ) -> Self:
         """Go on with a new attempt of this step, also one that completed before."""
-        request = Request(actor, reason, session)
+        request = self._request(actor, reason, session, if_unmoved=if_unmoved)
         return self._now(control.resume_at(self._services, self.workflow_id, step, request))
 
     def cancel(
-        self, *, actor: str = "app", reason: str | None = None, session: HostSession | None = None
+        self,
+        *,
+        actor: str = "app",
+        reason: str | None = None,
+        session: HostSession | None = None,
+        if_unmoved: bool = False,
     ) -> Self:
         """Cancel the run; the outcome of a body that still runs is ignored."""
-        return self._now(
-            control.cancel(self._services, self.workflow_id, Request(actor, reason, session))
-        )
+        request = self._request(actor, reason, session, if_unmoved=if_unmoved)
+        return self._now(control.cancel(self._services, self.workflow_id, request))
 
     def skip(
-        self, *, actor: str = "app", reason: str | None = None, session: HostSession | None = None
+        self,
+        *,
+        actor: str = "app",
+        reason: str | None = None,
+        session: HostSession | None = None,
+        if_unmoved: bool = False,
     ) -> Self:
         """Skip the step that the waiting or paused run is on and schedule the next."""
-        return self._now(
-            control.skip(self._services, self.workflow_id, Request(actor, reason, session))
-        )
+        request = self._request(actor, reason, session, if_unmoved=if_unmoved)
+        return self._now(control.skip(self._services, self.workflow_id, request))
 
     def run_now(
-        self, *, actor: str = "app", reason: str | None = None, session: HostSession | None = None
+        self,
+        *,
+        actor: str = "app",
+        reason: str | None = None,
+        session: HostSession | None = None,
+        if_unmoved: bool = False,
     ) -> Self:
         """Run the scheduled step at once; one that is due already is sent again."""
-        return self._now(
-            control.run_now(self._services, self.workflow_id, Request(actor, reason, session))
-        )
+        request = self._request(actor, reason, session, if_unmoved=if_unmoved)
+        return self._now(control.run_now(self._services, self.workflow_id, request))
 
     def reschedule(
         self,
@@ -224,9 +247,10 @@ class Run:
         actor: str = "app",
         reason: str | None = None,
         session: HostSession | None = None,
+        if_unmoved: bool = False,
     ) -> Self:
         """Move the scheduled step to an aware moment; the past means now."""
-        request = Request(actor, reason, session)
+        request = self._request(actor, reason, session, if_unmoved=if_unmoved)
         return self._now(control.reschedule(self._services, self.workflow_id, at, request))
 
     def signal(
@@ -254,6 +278,11 @@ class Run:
     ) -> Run:
         """Start a new run with the same subject and arguments; the two know of each other."""
         return start.rerun(self._services, self.workflow_id, Request(actor, reason, session))
+
+    def _request(
+        self, actor: str, reason: str | None, session: HostSession | None, *, if_unmoved: bool
+    ) -> Request:
+        return Request(actor, reason, session, seen=self._row.updated_at if if_unmoved else None)
 
     def _now(self, row: RunRow) -> Self:
         self._row = row

@@ -46,6 +46,8 @@ _PASSING_CLASSES = frozenset({"08", "53", "57", "58"})
 _READ_ONLY = "25006"
 #: A lock not had in time.
 LOCK_NOT_AVAILABLE = "55P03"
+#: A statement that was given up, at its timeout or by an administrator.
+QUERY_CANCELED = "57014"
 #: A serialization failure, a deadlock, a lock not had in time.
 _UNLUCKY_STATES = frozenset({"40001", "40P01", LOCK_NOT_AVAILABLE})
 

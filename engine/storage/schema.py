@@ -3,9 +3,10 @@
 No index or predicate names a column that changes while a run moves through its
 steps (`status`, `step_id`, `current_step`), so those updates stay HOT: nothing is
 added to any index. `ended_at` stands in for "is ongoing", `moving` for "is ready or
-performing" (between the two it keeps its value), `send_at` for "waits for the timer",
-`waiting_since` for "is waiting". There are no foreign keys: children are written with their run's row
-locked, deleted before it, and the check would cost a tenth of a step.
+performing" (between the two it keeps its value), `lane` for the status with those two as
+one, `settled_step` and `paused_attempt` for those of a run that rests, `send_at` for "waits for the
+timer", `waiting_since` for "is waiting". There are no foreign keys: children are written
+with their run's row locked, deleted before it, and the check would cost a tenth of a step.
 """
 
 from __future__ import annotations
@@ -38,6 +39,18 @@ if TYPE_CHECKING:
     from enum import StrEnum
 
 _ROOM_FOR_UPDATES = {"fillfactor": 80}
+
+#: A run's status, ready and performing as one.
+_LANE = "CASE WHEN status IN ('ready', 'performing') THEN 'moving' ELSE status END"
+
+#: The step of a run that does not move.
+_SETTLED_STEP = "CASE WHEN status NOT IN ('ready', 'performing') THEN current_step END"
+
+#: The newest attempt of a paused run.
+_PAUSED_ATTEMPT = "CASE WHEN status = 'paused' THEN step_id END"
+
+#: Runs by lane, in the order of the list.
+_LISTED = ("lane", "created_at", "workflow_id", "settled_step")
 
 
 def _one_of(column: str, values: type[StrEnum]) -> CheckConstraint:
@@ -96,6 +109,9 @@ def _workflows(tables: MetaData) -> None:
             Computed("status IN ('ready', 'performing')", persisted=True),
             nullable=False,
         ),
+        Column("lane", Text, Computed(_LANE, persisted=True), nullable=False),
+        Column("settled_step", Text, Computed(_SETTLED_STEP, persisted=True)),
+        Column("paused_attempt", BigInteger, Computed(_PAUSED_ATTEMPT, persisted=True)),
         _one_of("status", RunStatus),
         Index(
             "workflows_ongoing_subject_key",
@@ -111,6 +127,22 @@ def _workflows(tables: MetaData) -> None:
             "idempotency_key",
             unique=True,
             postgresql_where=text("idempotency_key IS NOT NULL"),
+        ),
+        Index("workflows_lane", *_LISTED),
+        Index("workflows_class", "workflow_class", *_LISTED),
+        Index(
+            "workflows_paused",
+            "workflow_class",
+            "settled_step",
+            "paused_at",
+            "paused_attempt",
+            postgresql_where=text("lane = 'paused'"),
+        ),
+        Index(
+            "workflows_subject_id", "subject_id", postgresql_where=text("subject_id IS NOT NULL")
+        ),
+        Index(
+            "workflows_ended_at", "ended_at", "lane", postgresql_where=text("ended_at IS NOT NULL")
         ),
         Index("workflows_ongoing", "workflow_id", postgresql_where=text("ended_at IS NULL")),
         Index("workflows_moving", "workflow_id", postgresql_where=text("moving")),
@@ -154,10 +186,25 @@ def _workflow_steps(tables: MetaData) -> None:
         Column("batch_id", Uuid),
         _one_of("status", AttemptStatus),
         Index("workflow_steps_attempt_key", "workflow_id", "step_name", "attempt", unique=True),
-        Index("workflow_steps_send_at", "send_at", postgresql_where=text("send_at IS NOT NULL")),
+        Index(
+            "workflow_steps_error_class",
+            "error_class",
+            "workflow_id",
+            "step_id",
+            postgresql_where=text(
+                "error_class IS NOT NULL AND (reattempted_by IS NULL OR held IS NOT NULL)"
+            ),
+        ),
+        Index(
+            "workflow_steps_send_at",
+            "send_at",
+            "workflow_id",
+            postgresql_where=text("send_at IS NOT NULL"),
+        ),
         Index(
             "workflow_steps_waiting_since",
             "waiting_since",
+            "timeout_at",
             postgresql_where=text("waiting_since IS NOT NULL"),
         ),
         Index(

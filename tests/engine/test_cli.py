@@ -133,14 +133,20 @@ class TestList:
         assert f"'{limit}' is not a whole number from 1 to 1000." in told
 
     def test_its_cursors_lead_through_the_pages_and_back(self, pgbus, bus):
-        ids = sorted((Charge.start().workflow_id for _ in range(3)), reverse=True)
+        ids = [Charge.start().workflow_id for _ in range(3)][::-1]
         first = pgbus("workflows", "list", "--limit", 2).stdout
-        assert first.endswith(f"Older: --after {ids[1]}\n")
-        second = pgbus("workflows", "list", "--limit", 2, "--after", ids[1]).stdout
-        assert ids[2] in second
-        assert second.endswith(f"Newer: --before {ids[2]}\n")
-        back = pgbus("workflows", "list", "--limit", 2, "--before", ids[2]).stdout
+        *_, older, after = first.split()
+        assert (older, [id_ for id_ in ids if id_ in first]) == ("--after", ids[:2])
+        second = pgbus("workflows", "list", "--limit", 2, "--after", after).stdout
+        *_, newer, before = second.split()
+        assert (newer, [id_ for id_ in ids if id_ in second]) == ("--before", ids[2:])
+        back = pgbus("workflows", "list", "--limit", 2, "--before", before).stdout
         assert back == first
+
+    @pytest.mark.parametrize("option", ["--after", "--before"])
+    def test_a_cursor_that_no_page_gave_is_wrong_usage(self, pgbus, option):
+        told = pgbus("workflows", "list", option, NOBODY, expect=2).stderr
+        assert f"'{NOBODY}' is no place in a list" in told
 
     def test_its_document_has_the_runs_and_the_cursors(self, pgbus, bus):
         run = Charge.start()

@@ -12,7 +12,7 @@ import pytest
 from pgbus.engine.cli.sentences import duration, event_sentence, state_sentence
 from pgbus.engine.insights.attempts import Attempt
 from pgbus.engine.insights.events import TrailEntry
-from pgbus.engine.insights.runs import RunSummary
+from pgbus.engine.insights.runs import RunSummary, StepPlace
 from pgbus.engine.states import AttemptStatus, OnTimeout, RunStatus
 
 THEN = datetime(2030, 1, 31, 8, 0, tzinfo=UTC)
@@ -23,6 +23,7 @@ RUN = RunSummary(
     subject_type=None,
     subject_id=None,
     current_step="charge",
+    step_id=7,
     attempt=2,
     attempt_status=AttemptStatus.SCHEDULED,
     scheduled_at=THEN,
@@ -30,6 +31,7 @@ RUN = RunSummary(
     error_class=None,
     created_at=THEN,
     updated_at=THEN,
+    paused_at=None,
     ended_at=None,
     waiting_for=None,
     waiting_since=None,
@@ -41,9 +43,18 @@ RUN = RunSummary(
     total_jobs=None,
     overdue_seconds=None,
     on_timeout=None,
+    stuck=None,
+    stuck_since=None,
+    moved_by=None,
+    moved_because=None,
+    class_loaded=True,
+    step_declared=True,
+    step_removed=False,
+    place=StepPlace(1, 2, "ship"),
 )
 UTC_ZONE = ZoneInfo("UTC")
 ATTEMPT = Attempt(
+    step_id=7,
     step_name="charge",
     attempt=2,
     status=AttemptStatus.SCHEDULED,
@@ -54,21 +65,27 @@ ATTEMPT = Attempt(
     finished_at=None,
     waited_seconds=0.0,
     queued_seconds=0.0,
+    waiting_seconds=0.0,
     ran_seconds=None,
+    phases=(),
+    marks=(),
     worker=None,
     revision=None,
     error_class=None,
     error_message=None,
-    encoded_output=None,
     encoded_error=None,
+    error_cut=False,
+    output=None,
     waiting_for=None,
     waiting_since=None,
     timeout_at=None,
+    seconds_left=None,
     late_since=None,
     timed_out=False,
     batch_id=None,
 )
 ENTRY = TrailEntry(
+    event_id=1,
     event="resumed",
     step_name="charge",
     attempt=2,

@@ -1,19 +1,23 @@
-"""What the list of runs and the page of one run are made of."""
+"""What a summary tells of a run, in the list and at the head of its page."""
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from sqlalchemy import String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from support.sweeps import age, turn
 
-from pgbus import FanOut, Workflow, fan_out, job, step
+from pgbus import FanOut, Workflow, fan_out, job, removed_step, step
 from pgbus.engine.definition import registry
 from pgbus.engine.errors import RunNotFound
 from pgbus.engine.insights import runs
-from pgbus.engine.insights.runs import RunFilter
-from pgbus.engine.states import OnTimeout, RunStatus, Verb
+from pgbus.engine.insights.runs import StepPlace
+from pgbus.engine.insights.stuck import StuckReason
+from pgbus.engine.states import OnTimeout
+from pgbus.engine.sweep.stalls import Stalls
 
 
 class Base(DeclarativeBase):
@@ -30,15 +34,13 @@ class Ship(Workflow[Parcel]):
     def pack(self):
         if self.arguments.get("fails"):
             raise ConnectionError("no carrier")
-        self.output(boxes=12345678901234567890)
+        if self.arguments.get("unwanted"):
+            self.cancel(reason="not wanted")
+
+    weigh = removed_step()
 
     @step(wait=86_400)
     def send(self): ...
-
-
-class Other(Workflow):
-    @step
-    def only(self): ...
 
 
 @job
@@ -54,187 +56,47 @@ class Await(Workflow):
         batch.add_many(greet, [(name,) for name in "abc"])
 
 
-@pytest.fixture
-def list_page(bus):
-    def list_page(*, limit=50, after=None, before=None, **wanted):
-        with bus.services.database.autocommit() as connection:
-            return runs.page(
-                connection, RunFilter(**wanted), limit=limit, after=after, before=before
-            )
-
-    return list_page
+class Endless(Workflow):
+    @step(wait_for="paid")
+    def waits(self): ...
 
 
 @pytest.fixture
-def detail(bus):
-    def detail(run, limit=100):
+def summary(bus):
+    def summary(run):
         with bus.services.database.autocommit() as connection:
-            return runs.detail(connection, run.workflow_id, limit=limit)
+            return runs.summary(connection, bus.settings, run.workflow_id)
 
-    return detail
-
-
-def test_signals_come_with_the_attempt_that_took_them_as_many_as_asked_for(bus, driver, detail):
-    run = Await.start()
-    for name in ("lost", "paid", "paid"):
-        run.signal(name, None, f"key of {name}" if name == "lost" else None, actor="shop")
-    driver.drain()
-    lost, taken, pending = detail(run).signals
-    assert (lost.name, lost.status, lost.idempotency_key) == ("lost", "pending", "key of lost")
-    assert (taken.status, taken.step_name, taken.attempt) == ("consumed", "capture", 1)
-    assert (pending.encoded_payload, pending.actor, pending.attempt) == ("{}", "shop", None)
-    assert detail(run, limit=2).signals == (taken, pending)
-    assert detail(run, limit=2).truncated
+    return summary
 
 
-@pytest.mark.rows_by_hand
-def test_a_wait_past_its_deadline_tells_how_long_and_what_the_sweep_does(
-    bus, driver, database, detail, monkeypatch
-):
-    run = Await.start()
-    driver.drain()
-    told = detail(run).run
-    assert (told.overdue_seconds, told.on_timeout) == (None, None)
-    database.rows(
-        "UPDATE pgbus.workflow_steps SET timeout_at = now() - interval '40 s' WHERE batch_id IS NULL"
-    )
-    told = detail(run).run
-    assert 40 <= told.overdue_seconds < 60
-    assert told.on_timeout is OnTimeout.NOTIFY
-    monkeypatch.setattr(registry, "_definitions", {})
-    assert detail(run).run.on_timeout is None
-
-
-def ids(page):
-    return [run.workflow_id for run in page.runs]
-
-
-def started(count):
-    return sorted((Other.start().workflow_id for _ in range(count)), reverse=True)
-
-
-def test_a_page_lists_the_newest_runs_first_and_the_next_goes_on_where_it_ended(bus, list_page):
-    newest_first = started(5)
-    first = list_page(limit=2)
-    second = list_page(limit=2, after=first.older)
-    third = list_page(limit=2, after=second.older)
-    assert [ids(first), ids(second), ids(third)] == [
-        newest_first[:2],
-        newest_first[2:4],
-        newest_first[4:],
-    ]
-    assert first.newer is None
-    assert third.older is None
-
-
-def test_paging_back_gives_the_pages_that_were_seen_on_the_way(bus, list_page):
-    newest_first = started(5)
-    second = list_page(limit=2, before=newest_first[4])
-    assert ids(second) == newest_first[2:4]
-    assert second.older == newest_first[3]
-    first = list_page(limit=2, before=second.newer)
-    assert ids(first) == newest_first[:2]
-    assert first.newer is None
-    assert first.older == newest_first[1]
-
-
-def test_a_full_last_page_has_no_older_one(bus, list_page):
-    started(2)
-    assert list_page(limit=2).older is None
-
-
-def test_an_empty_page_has_no_neighbours(bus, list_page):
-    (only,) = started(1)
-    page = list_page(after=only)
-    assert (page.runs, page.older, page.newer) == ((), None, None)
-
-
-def test_ended_runs_are_listed_only_when_asked_for(bus, driver, list_page):
-    ended = Other.start().workflow_id
-    driver.drain()
-    ongoing = Other.start().workflow_id
-    assert ids(list_page()) == [ongoing]
-    assert ids(list_page(status="all")) == [ongoing, ended]
-    assert ids(list_page(status=RunStatus.FINISHED)) == [ended]
-    assert ids(list_page(status=RunStatus.READY)) == [ongoing]
-    assert ids(list_page(status=RunStatus.CANCELLED)) == []
-
-
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        {"workflow_class": f"{__name__}.Ship"},
-        {"current_step": "pack"},
-        {"error_class": "ConnectionError"},
-        {"subject_type": "Parcel"},
-        {"subject_id": "p-1"},
-    ],
-)
-def test_each_filter_keeps_what_matches_it_and_nothing_else(bus, driver, list_page, wanted):
-    failed = Ship.start(Parcel(number="p-1"), fails=True)
-    driver.drain()
-    Other.start()
-    assert ids(list_page(**wanted)) == [failed.workflow_id]
-    assert ids(list_page(**dict.fromkeys(wanted, "elsewhere"))) == []
-
-
-def test_ended_runs_are_hidden_only_when_the_other_filters_match_them(bus, driver):
-    def hidden(**wanted):
-        with bus.services.database.autocommit() as connection:
-            return runs.hides_ended(connection, RunFilter(**wanted))
-
-    Ship.start(Parcel(number="p-1"))
-    driver.drain()
-    assert not hidden()
-    Other.start()
-    driver.drain()
-    assert hidden()
-    assert hidden(workflow_class=f"{__name__}.Other", current_step="only")
-    assert not hidden(workflow_class=f"{__name__}.Ship")
-
-
-def test_filters_combine(bus, list_page):
-    one = Ship.start(Parcel(number="p-1"))
-    two = Ship.start(Parcel(number="p-2"))
-    assert ids(list_page(subject_type="Parcel", subject_id="p-2")) == [two.workflow_id]
-    assert ids(list_page(workflow_id=one.workflow_id)) == [one.workflow_id]
-    assert ids(list_page(workflow_id=one.workflow_id, subject_id="p-2")) == []
-
-
-def test_only_the_error_of_the_newest_attempt_counts(bus, driver, list_page):
-    run = Ship.start(fails=True)
-    driver.drain()
-    run.resume()
-    assert ids(list_page(error_class="ConnectionError")) == []
-
-
-def test_a_summary_says_whether_its_step_could_run_now(bus, driver, list_page):
-    Ship.start()
-    (waiting,) = list_page().runs
+def test_it_says_whether_its_step_could_run_now(bus, driver, summary):
+    run = Ship.start(Parcel(number="p-1"))
+    waiting = summary(run)
     assert (waiting.current_step, waiting.due) == ("pack", True)
+    assert (waiting.subject_type, waiting.subject_id) == ("Parcel", "p-1")
     driver.drain()
-    (scheduled,) = list_page().runs
+    scheduled = summary(run)
     assert (scheduled.current_step, scheduled.due) == ("send", False)
+    assert scheduled.step_id > waiting.step_id
 
 
-def test_a_run_that_waits_for_a_signal_tells_which_and_until_when(bus, driver, list_page, detail):
+def test_one_that_waits_for_a_signal_tells_which_and_until_when(bus, driver, summary):
     run = Await.start()
     driver.drain()
-    (listed,) = list_page().runs
-    (attempt,) = detail(run).attempts
-    for one in (listed, attempt):
-        assert (one.waiting_for, one.batch_id, one.late_since) == ("paid", None, None)
-        assert (one.timeout_at - one.waiting_since).total_seconds() == pytest.approx(60, abs=1)
-    assert (listed.open_jobs, listed.total_jobs) == (None, None)
+    waiting = summary(run)
+    assert (waiting.waiting_for, waiting.batch_id, waiting.late_since) == ("paid", None, None)
+    assert (waiting.timeout_at - waiting.waiting_since).total_seconds() == pytest.approx(60, abs=1)
+    assert (waiting.open_jobs, waiting.total_jobs) == (None, None)
     run.signal("paid")
-    (woken,) = list_page().runs
+    woken = summary(run)
     assert (woken.waiting_for, woken.waiting_since, woken.due) == ("paid", None, True)
 
 
-def test_a_run_that_waits_for_jobs_tells_how_many_are_open(bus, driver, database, list_page):
+def test_one_that_waits_for_jobs_tells_how_many_are_open(bus, driver, database, summary):
     def counted():
-        (run,) = list_page().runs
-        return run.open_jobs, run.total_jobs
+        told = summary(run)
+        return told.open_jobs, told.total_jobs
 
     run = Await.start()
     driver.drain()
@@ -251,113 +113,132 @@ def test_a_run_that_waits_for_jobs_tells_how_many_are_open(bus, driver, database
     assert counted() == (None, None)
 
 
-def test_an_attempt_that_waits_or_was_woken_has_not_run_since(bus, driver, database, detail):
+@pytest.mark.rows_by_hand
+def test_a_wait_past_its_deadline_tells_for_how_long(bus, driver, database, summary):
     run = Await.start()
     driver.drain()
+    assert summary(run).overdue_seconds is None
     database.rows(
-        "UPDATE pgbus.workflow_steps SET created_at = created_at - interval '1 h',"
-        " scheduled_at = created_at - interval '1 h',"
-        " started_at = created_at - interval '59 min' - interval '58 s',"
-        " waiting_since = created_at - interval '59 min' - interval '57 s'"
+        "UPDATE pgbus.workflow_steps SET timeout_at = now() - interval '40 s' WHERE batch_id IS NULL"
     )
-    (waiting,) = detail(run).attempts
-    assert (waiting.waited_seconds, waiting.queued_seconds, waiting.ran_seconds) == (0, 2, 1)
-    run.signal("paid")
-    (woken,) = detail(run).attempts
-    assert woken.waited_seconds == pytest.approx(3600, abs=60)
-    assert woken.queued_seconds < 60
-    assert woken.ran_seconds is None
+    assert 40 <= summary(run).overdue_seconds < 60
 
 
-def test_an_attempt_tells_where_its_time_went(bus, driver, database, detail):
+def test_what_the_deadline_does_is_told_of_a_step_that_has_one(bus, driver, summary, monkeypatch):
+    run, endless, plain = Await.start(), Endless.start(), Ship.start()
+    driver.drain()
+    assert summary(run).on_timeout is OnTimeout.NOTIFY
+    assert summary(run.pause()).on_timeout is OnTimeout.NOTIFY
+    assert summary(endless).on_timeout is None
+    assert summary(plain).on_timeout is None
+    monkeypatch.setattr(registry, "_definitions", {})
+    assert summary(run).on_timeout is None
+
+
+def test_the_place_of_its_step_counts_live_steps_only(bus, driver, summary):
     run = Ship.start()
+    assert summary(run).place == StepPlace(1, 2, "send")
     driver.drain()
-    database.rows(
-        "UPDATE pgbus.workflow_steps SET scheduled_at = created_at + interval '60 s',"
-        " started_at = created_at + interval '75 s', finished_at = created_at + interval '75.5 s'"
-        " WHERE step_name = 'pack'"
-    )
-    packed, sending = detail(run).attempts
-    assert (packed.waited_seconds, packed.queued_seconds, packed.ran_seconds) == (60, 15, 0.5)
-    assert 0 < sending.waited_seconds < 60
-    assert (sending.queued_seconds, sending.ran_seconds) == (0, None)
-
-
-def test_an_attempt_that_ended_before_it_was_due_only_waited(bus, driver, database, detail):
-    run = Ship.start()
-    driver.drain()
-    run.cancel()
-    database.rows(
-        "UPDATE pgbus.workflow_steps SET finished_at = created_at + interval '5 s'"
-        " WHERE step_name = 'send'"
-    )
-    cancelled = detail(run).attempts[-1]
-    assert (cancelled.waited_seconds, cancelled.queued_seconds) == (5, 0)
-
-
-def test_a_run_is_shown_with_its_history_in_order_and_its_documents(bus, driver, detail):
-    run = Ship.start(Parcel(number="p-1"), plan="pro")
-    driver.drain()
-    shown = detail(run)
-    assert json.loads(shown.encoded_arguments) == {"plan": "pro"}
-    assert json.loads(shown.attempts[0].encoded_output) == {"boxes": 12345678901234567890}
-    assert [attempt.step_name for attempt in shown.attempts] == ["pack", "send"]
-    assert [entry.event for entry in shown.events] == [event.event for event in run.events]
-    assert shown.available_actions == run.available_actions
-    assert not shown.truncated
-
-
-def test_a_long_history_is_cut_to_its_newest_part_and_says_so(bus, driver, detail):
-    run = Ship.start()
-    driver.drain()
-    shown = detail(run, limit=1)
-    assert [attempt.step_name for attempt in shown.attempts] == ["send"]
-    assert [entry.event for entry in shown.events] == ["step_scheduled"]
-    assert shown.truncated
+    assert summary(run).place == StepPlace(2, 2, None)
 
 
 @pytest.mark.rows_by_hand
-def test_a_run_whose_class_is_not_loaded_offers_only_what_needs_no_class(bus, database, detail):
-    run = Other.start()
-    database.rows("UPDATE pgbus.workflows SET workflow_class = 'gone.Gone', status = 'paused'")
-    shown = detail(run)
-    assert not shown.class_loaded
-    assert shown.available_actions == (Verb.CANCEL, Verb.SIGNAL)
+def test_a_step_is_declared_removed_or_unknown(bus, database, summary, monkeypatch):
+    def told():
+        one = summary(run)
+        return one.class_loaded, one.step_declared, one.step_removed, one.place is not None
+
+    run = Ship.start()
+    assert told() == (True, True, False, True)
+    database.rows("UPDATE pgbus.workflows SET current_step = 'weigh'")
+    assert told() == (True, False, True, False)
+    database.rows("UPDATE pgbus.workflows SET current_step = 'label'")
+    assert told() == (True, False, False, False)
+    monkeypatch.setattr(registry, "_definitions", {})
+    assert told() == (False, False, False, False)
 
 
-@pytest.mark.rows_by_hand
-def test_an_event_that_only_a_newer_pgbus_knows_is_shown(bus, database, detail):
-    run = Other.start()
-    database.rows("UPDATE pgbus.workflow_events SET event = 'teleported' WHERE event = 'started'")
-    assert detail(run).events[0].event == "teleported"
+def test_who_paused_or_ended_it_and_why_is_told_while_it_is_so(bus, driver, summary):
+    def moved():
+        told = summary(run)
+        return told.moved_by, told.moved_because
+
+    run = Ship.start()
+    assert moved() == (None, None)
+    run.pause(actor="cli:alice", reason="audit")
+    assert moved() == ("cli:alice", "audit")
+    run.resume(actor="cli:bob", reason="done")
+    assert moved() == (None, None)
+    run.pause(actor="cli:carol")
+    assert moved() == ("cli:carol", None)
+    run.cancel(actor="dashboard:dave", reason="duplicate")
+    assert moved() == ("dashboard:dave", "duplicate")
 
 
-def test_a_run_and_its_reruns_know_of_each_other(bus, driver, detail):
-    run = Other.start()
+def test_a_body_that_cancels_its_run_is_told_of_as_the_system(bus, driver, summary):
+    run = Ship.start(unwanted=True)
     driver.drain()
-    again = run.reload().rerun()
-    assert detail(run).reruns == (again.workflow_id,)
-    assert detail(again).rerun_of == run.workflow_id
+    assert (summary(run).moved_by, summary(run).moved_because) == ("system", "not wanted")
 
 
-def test_a_run_that_does_not_exist_is_refused_by_its_id(bus, detail, driver):
-    run = Other.start()
+@pytest.fixture
+def why(summary):
+    def why(run):
+        told = summary(run)
+        return told.stuck, told.stuck_since
+
+    return why
+
+
+def test_a_paused_run_is_stuck_since_it_paused(bus, driver, summary, why):
+    failed, manual = Ship.start(fails=True), Endless.start()
+    driver.drain()
+    assert why(failed) == (StuckReason.PAUSED_ERROR, summary(failed).paused_at)
+    assert why(manual) == (None, None)
+    manual.pause()
+    assert why(manual) == (StuckReason.PAUSED_MANUAL, summary(manual).paused_at)
+
+
+def test_a_run_whose_worker_died_is_stuck_as_stalled(bus, driver, database, summary, why):
+    run = Ship.start()
+    driver.take()
+    age(database, "2 hours", run)
+    Stalls().sweep(turn(bus))
+    assert why(run) == (StuckReason.STALLED, summary(run).paused_at)
+
+
+def test_a_run_long_due_is_stuck_since_its_step_was_due(bus, database, summary, why):
+    run = Ship.start()
+    age(database, "59 minutes", run)
+    assert why(run) == (None, None)
+    age(database, "2 minutes", run)
+    assert why(run) == (StuckReason.OVERDUE, summary(run).scheduled_at)
+
+
+def test_a_long_wait_without_a_deadline_is_stuck_since_it_began(
+    bus, driver, database, summary, why
+):
+    endless, ending = Endless.start(), Await.start()
+    driver.drain()
+    age(database, "6 days")
+    assert why(endless) == (None, None)
+    age(database, "2 days")
+    assert why(endless) == (StuckReason.WAITING_OVERDUE, summary(endless).waiting_since)
+    assert why(ending) == (None, None)
+
+
+def test_the_settings_say_how_long_is_long(database, summary, bus):
+    run = Ship.start()
+    age(database, "2 minutes", run)
+    short = replace(bus.settings, workflow_stall_threshold=timedelta(minutes=1))
+    with bus.services.database.autocommit() as connection:
+        told = runs.summary(connection, short, run.workflow_id)
+    assert (summary(run).stuck, told.stuck) == (None, StuckReason.OVERDUE)
+
+
+def test_a_run_that_does_not_exist_is_refused_by_its_id(bus, summary):
+    run = Ship.start()
     with bus.services.database.autocommit() as connection:
         connection.rows("DELETE FROM {schema}.workflows")
     with pytest.raises(RunNotFound, match=run.workflow_id):
-        detail(run)
-
-
-@pytest.mark.parametrize(
-    ("status", "index"), [("ongoing", "workflows_ongoing"), ("all", "workflows_pkey")]
-)
-def test_a_page_is_read_in_the_order_of_its_index(database, status, index):
-    statement = runs._page_statement(status, {"after"}, "DESC").replace("{schema}", "pgbus")
-    statement = statement.replace(":after", "gen_random_uuid()").replace(":limit", "50")
-    with database.connection() as connection:
-        # An empty table is sorted as cheaply as read in order: only what can be done counts.
-        for method in ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "sort"):
-            connection.execute(f"SET enable_{method} = off")
-        plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN {statement}"))
-    assert f"Backward using {index}" in plan
-    assert "Sort" not in plan
+        summary(run)

@@ -10,7 +10,7 @@ from support.sweeps import age, turn
 
 from pgbus import Workflow, step
 from pgbus.engine.definition import registry
-from pgbus.engine.insights.counts import StuckReason
+from pgbus.engine.insights.stuck import StuckReason
 from pgbus.engine.states import RunStatus
 from pgbus.engine.sweep import gauge
 from pgbus.engine.sweep.stalls import Stalls

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pgbus.engine.insights import counts
+from pgbus.engine.insights import counts, stuck
 from pgbus.engine.storage import retention, sweeping
 from pgbus.engine.storage.database import Connection
 
@@ -17,12 +17,14 @@ PARAMETERS = {
     "limit": 100,
     "threshold": 3600.0,
     "seconds": 3600.0,
+    "overdue_seconds": 3600.0,
+    "waiting_seconds": 3600.0,
+    "as_of": None,
     "names": ["c"],
     "steps": ["a.B#c"],
     "timeouts": [1.0],
     "timeout_at": None,
     "step_id": 0,
-    "stalled": "StepStalled",
 }
 
 
@@ -47,9 +49,8 @@ def connection(database):
         (sweeping, "_UNRESOLVED", "batches_unresolved"),
         (sweeping, "_BATCHLESS", "workflow_steps_waiting_batch"),
         (counts, "_BY_STATUS", "workflows_ongoing"),
-        (counts, "_PAUSED", "workflows_ongoing"),
-        (counts, "_OVERDUE", "workflows_moving"),
-        (counts, "_WAITING_OVERDUE", "workflow_steps_waiting_since|workflows_ongoing"),
+        (stuck, "_BY_REASON", "workflows_lane"),
+        (stuck, "_BY_REASON", "workflow_steps_waiting_since|workflows_ongoing"),
         (retention, "_OLD_RUNS", "workflows_pkey"),
         (retention, "_LOCK_OLD_BATCHES", "batches_finished"),
     ],

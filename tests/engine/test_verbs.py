@@ -21,6 +21,7 @@ from pgbus.engine.errors import (
     AlreadyRunning,
     InvalidTransition,
     RunLocked,
+    RunMoved,
     RunNotFound,
     SchemaOutdated,
     StepNotDefined,
@@ -817,6 +818,74 @@ def test_a_stale_handle_asks_for_the_run_as_it_is_now(bus, driver):
         stale.pause()
     assert no.value.status == "cancelled"
     assert stale.reload().status == "cancelled"
+
+
+#: Verbs that can be asked of a run as it was seen, by the state that they need it in.
+GUARDED = {
+    "ready": {
+        "pause": lambda run, **options: run.pause(**options),
+        "run_now": lambda run, **options: run.run_now(**options),
+        "reschedule": lambda run, **options: run.reschedule(datetime.now(UTC) + HOUR, **options),
+        "cancel": lambda run, **options: run.cancel(**options),
+    },
+    "paused": {
+        "resume": lambda run, **options: run.resume(**options),
+        "resume_at": lambda run, **options: run.resume_at("second", **options),
+        "skip": lambda run, **options: run.skip(**options),
+        "cancel": lambda run, **options: run.cancel(**options),
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("state", "verb"), [(state, verb) for state, verbs in GUARDED.items() for verb in verbs]
+)
+def test_a_verb_asked_of_the_run_as_it_was_seen_changes_nothing_once_it_moved(bus, state, verb):
+    ask = GUARDED[state][verb]
+    run = Postponed.start()
+    if state == "paused":
+        run.pause()
+    seen = Postponed.find(run.workflow_id)
+    # Afterwards status and attempt are what they were.
+    run.reschedule(datetime.now(UTC) + 2 * HOUR) if state == "ready" else run.resume().pause()
+    before = run.events
+    with pytest.raises(RunMoved, match=f"has moved since .* {state} at first now") as refused:
+        ask(seen, if_unmoved=True)
+    assert refused.value.status == state
+    assert run.events == before
+    assert ask(seen.reload(), if_unmoved=True) is seen
+    assert len(run.events) > len(before)
+
+
+def test_a_run_that_moved_where_the_verb_is_not_allowed_has_moved_first_of_all(bus):
+    run = Postponed.start()
+    seen = Postponed.find(run.workflow_id)
+    run.cancel()
+    with pytest.raises(RunMoved, match=r"pause of run .* cancelled at first now") as refused:
+        seen.pause(if_unmoved=True)
+    assert refused.value.status == "cancelled"
+
+
+def test_a_handle_saw_the_run_as_its_start_and_its_own_verbs_left_it(bus):
+    run = Postponed.start().pause(if_unmoved=True).resume(if_unmoved=True)
+    (many,) = Postponed.start_many([(None, {})])
+    for one in (run, many):
+        assert one.cancel(if_unmoved=True).status == "cancelled"
+
+
+def test_a_signal_that_is_only_stored_does_not_move_the_run(bus):
+    run = Postponed.start()
+    run.signal("hurry")
+    assert run.pause(if_unmoved=True).status == "paused"
+
+
+def test_a_body_that_ends_moves_its_paused_run(bus, driver):
+    run = Delivery.start()
+    (delivery,) = driver.take()
+    seen = Delivery.find(run.workflow_id).pause()
+    driver.perform(delivery)
+    with pytest.raises(RunMoved):
+        seen.resume(if_unmoved=True)
 
 
 def test_a_handle_shows_the_run_as_its_own_verb_left_it(bus):

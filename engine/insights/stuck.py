@@ -1,0 +1,336 @@
+"""The runs that do not move on by themselves, and why: counted, grouped by cause, one by one.
+
+A condition, `REASON` and `SINCE` are fragments over a run `w` and its newest attempt `s`;
+what asks with them passes `parameters`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import product
+from typing import TYPE_CHECKING
+
+from pgbus.engine.definition import registry
+from pgbus.engine.definition.policy import qualified_name
+from pgbus.engine.errors import StepStalled
+from pgbus.engine.states import NEEDS_CLASS, Verb
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from datetime import datetime
+
+    from pgbus.engine.settings import Settings
+    from pgbus.engine.storage.database import Connection
+
+_MOST_GROUPS = 200
+
+
+class StuckReason(StrEnum):
+    """Why a run does not move on by itself, as its newest attempt tells."""
+
+    STALLED = "stalled"
+    PAUSED_ERROR = "paused_error"
+    PAUSED_MANUAL = "paused_manual"
+    OVERDUE = "overdue"
+    WAITING_OVERDUE = "waiting_overdue"
+
+
+#: The reasons that only a person takes away.
+PAUSED_REASONS = frozenset(
+    {StuckReason.STALLED, StuckReason.PAUSED_ERROR, StuckReason.PAUSED_MANUAL}
+)
+
+#: What can be asked of all the runs of a group, by why they are stuck.
+VERBS = {
+    **dict.fromkeys(PAUSED_REASONS, (Verb.RESUME, Verb.CANCEL)),
+    StuckReason.OVERDUE: (Verb.RUN_NOW, Verb.CANCEL),
+    StuckReason.WAITING_OVERDUE: (Verb.CANCEL,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    """What the stuck runs of one group share; no error class where their newest attempts have none."""
+
+    workflow_class: str
+    step_name: str
+    reason: StuckReason
+    error_class: str | None
+
+    @property
+    def class_loaded(self) -> bool:
+        """Whether a loaded module declares the class."""
+        return registry.find(self.workflow_class) is not None
+
+    @property
+    def available_actions(self) -> tuple[Verb, ...]:
+        """The verbs that can be asked of the runs in this process."""
+        loaded = self.class_loaded
+        return tuple(verb for verb in VERBS[self.reason] if loaded or verb not in NEEDS_CLASS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StuckGroup:
+    """How many runs are stuck for one cause, and since when: the first and the last of them.
+
+    The message, cut to its first 1,000 characters, is of the run that got stuck last; when that is
+    paused, `newest_actor` paused it, and `newest_because` says why.
+    """
+
+    key: GroupKey
+    count: int
+    first_at: datetime
+    last_at: datetime
+    newest_error_message: str | None
+    newest_actor: str | None
+    newest_because: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """The stuck runs of a class, or of all, as they were at the database's moment `as_of`.
+
+    `groups` are the 200 biggest, and `exhaustive` when there are no others; `total` counts the runs of
+    those left out too. `by_class` is of all classes that have one, whichever was asked for.
+    """
+
+    groups: tuple[StuckGroup, ...]
+    exhaustive: bool
+    total: int
+    by_class: Mapping[str, int]
+    as_of: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A run of a group, as it was when it was found: a later `updated_at` tells that it moved."""
+
+    workflow_id: str
+    updated_at: datetime
+
+
+#: A moment to come is none yet, and without one it is now: NULL is never the least.
+_AS_OF = "least(CAST(:as_of AS timestamptz), now())"
+
+_STEP_STALLED = qualified_name(StepStalled)
+
+_WHY_PAUSED = f"""
+CASE WHEN s.status <> 'failed' THEN '{StuckReason.PAUSED_MANUAL}'
+     WHEN s.error_class = '{_STEP_STALLED}' THEN '{StuckReason.STALLED}'
+     ELSE '{StuckReason.PAUSED_ERROR}' END
+"""
+
+#: Most moving runs sleep until the timer sends their step: indexes alone leave those out.
+AWAKE = """
+w.workflow_id = ANY (ARRAY(
+    SELECT m.workflow_id FROM {schema}.workflows m
+     WHERE m.lane = 'moving'
+       AND NOT EXISTS (SELECT FROM {schema}.workflow_steps a
+                        WHERE a.workflow_id = m.workflow_id AND a.send_at > statement_timestamp())))
+"""
+
+_PAUSED = "w.lane = 'paused'"
+
+_OVERDUE = f"""
+w.lane = 'moving' AND w.status = 'ready'
+AND s.scheduled_at < {_AS_OF} - make_interval(secs => CAST(:overdue_seconds AS double precision))
+"""
+
+#: A wait has no deadline either when it never had one, or when a late notice left it without.
+_WAITING = f"""
+s.waiting_since < {_AS_OF} - make_interval(secs => CAST(:waiting_seconds AS double precision))
+AND s.timeout_at IS NULL AND s.workflow_id = w.workflow_id AND w.lane = 'waiting'
+"""
+
+#: Which runs are stuck for a reason.
+CONDITIONS = {
+    **{reason: f"{_PAUSED} AND {_WHY_PAUSED} = '{reason}'" for reason in PAUSED_REASONS},
+    StuckReason.OVERDUE: f"{_OVERDUE} AND {AWAKE}",
+    StuckReason.WAITING_OVERDUE: _WAITING,
+}
+
+#: Why a run is stuck; NULL for one that is not.
+REASON = f"""
+CASE WHEN {_PAUSED} THEN {_WHY_PAUSED} WHEN {_OVERDUE} THEN '{StuckReason.OVERDUE}'
+     WHEN {_WAITING} THEN '{StuckReason.WAITING_OVERDUE}' END
+"""
+
+#: Since when a run is stuck that is.
+SINCE = "coalesce(w.paused_at, CASE WHEN w.moving THEN s.scheduled_at ELSE s.waiting_since END)"
+
+
+def parameters(settings: Settings, *, as_of: datetime | None = None) -> dict[str, object]:
+    """Return what the fragments name; with `as_of` a run is stuck that was so at that moment."""
+    return {
+        "overdue_seconds": settings.workflow_stall_threshold.total_seconds(),
+        "waiting_seconds": settings.workflow_waiting_visibility_threshold.total_seconds(),
+        "as_of": as_of,
+    }
+
+
+_FROM = "FROM {schema}.workflows w JOIN {schema}.workflow_steps s ON s.step_id = w.step_id"
+
+#: What failed is known by its error, which the index of errors holds: so many attempts are not read one by one.
+#: Only a body that ended after the pause, by a policy that skips, leaves its error on an attempt that did not fail.
+_STUCK_PAUSED = f"""
+SELECT w.workflow_class, w.current_step AS step_name,
+       CASE WHEN e.error_class IS NULL
+                 OR w.updated_at > w.paused_at
+                    AND (SELECT s.status <> 'failed' FROM {{schema}}.workflow_steps s WHERE s.step_id = w.step_id)
+            THEN '{StuckReason.PAUSED_MANUAL}'
+            WHEN e.error_class = '{_STEP_STALLED}' THEN '{StuckReason.STALLED}'
+            ELSE '{StuckReason.PAUSED_ERROR}' END AS reason,
+       e.error_class, w.paused_at AS since, w.step_id
+  FROM {{schema}}.workflows w
+  LEFT JOIN {{schema}}.workflow_steps e
+    ON e.step_id = w.step_id AND e.workflow_id = w.workflow_id
+       AND e.error_class IS NOT NULL AND (e.reattempted_by IS NULL OR e.held IS NOT NULL)
+ WHERE {_PAUSED}
+"""
+
+#: Every stuck run, once: each way of being stuck is found by an index of its own.
+_STUCK = " UNION ALL ".join(
+    [
+        _STUCK_PAUSED,
+        *(
+            f"SELECT w.workflow_class, s.step_name, '{reason}', s.error_class, {SINCE}, s.step_id"
+            f" {_FROM} WHERE {CONDITIONS[reason]}"
+            for reason in (StuckReason.OVERDUE, StuckReason.WAITING_OVERDUE)
+        ),
+    ]
+)
+
+#: The biggest groups; before them, without a step, how many are stuck of each class, and of all. The newest
+#: run's attempt comes with the counting, in one pass, as the greatest pair of moment and attempt.
+_GROUPS = f"""
+WITH stuck AS ({_STUCK}),
+groups AS MATERIALIZED (
+SELECT workflow_class, step_name, reason, error_class, count(*) AS runs, min(since) AS first_at,
+       max(since) AS last_at, max(ARRAY[(extract(epoch FROM since) * 1000000)::bigint, step_id]) AS newest
+  FROM stuck GROUP BY workflow_class, step_name, reason, error_class),
+biggest AS (
+SELECT * FROM groups
+ WHERE workflow_class = :workflow_class OR CAST(:workflow_class AS text) IS NULL
+ ORDER BY runs DESC, last_at DESC, workflow_class, step_name, reason, error_class
+ LIMIT CAST(:limit AS integer))
+SELECT now(), workflow_class, NULL AS step_name, NULL AS reason, NULL AS error_class,
+       coalesce(sum(runs), 0)::bigint AS runs, NULL AS first_at, NULL AS last_at, NULL, NULL, NULL
+  FROM groups GROUP BY ROLLUP (workflow_class)
+UNION ALL
+SELECT now(), b.workflow_class, b.step_name, b.reason, b.error_class, b.runs, b.first_at, b.last_at,
+       left(s.error_message, 1000), e.actor, left(e.reason, 1000)
+  FROM biggest b
+  JOIN {{schema}}.workflow_steps s ON s.step_id = b.newest[2]
+  LEFT JOIN LATERAL (SELECT actor, reason FROM {{schema}}.workflow_events
+                      WHERE workflow_id = s.workflow_id AND event = 'paused'
+                      ORDER BY event_id DESC LIMIT 1) e ON true
+ ORDER BY runs DESC, last_at DESC, workflow_class, step_name, reason, error_class
+"""
+
+#: Why a run is paused does not matter here, so its attempt is not read.
+_COUNT = f"""
+SELECT count(*)
+  FROM (SELECT FROM {{schema}}.workflows w WHERE {_PAUSED}
+        UNION ALL SELECT {_FROM} WHERE {CONDITIONS[StuckReason.OVERDUE]}
+        UNION ALL SELECT {_FROM} WHERE {_WAITING}
+        LIMIT CAST(:limit AS integer)) stuck
+"""
+
+_BY_REASON = (
+    f"SELECT workflow_class, reason, count(*) FROM ({_STUCK}) stuck GROUP BY workflow_class, reason"
+)
+
+#: The runs of a group that were stuck at a moment, those first that have been for longest.
+_MEMBERS = {
+    reason: f"""
+SELECT w.workflow_id::text, w.updated_at
+  {_FROM}
+ WHERE {condition}
+   AND w.workflow_class = :workflow_class AND s.step_name = :step_name
+   AND s.error_class IS NOT DISTINCT FROM CAST(:error_class AS text)
+   AND {SINCE} <= {_AS_OF}
+ ORDER BY {SINCE}, w.workflow_id
+ LIMIT CAST(:limit AS integer)
+"""
+    for reason, condition in CONDITIONS.items()
+}
+
+
+def groups(
+    connection: Connection, settings: Settings, workflow_class: str | None = None
+) -> Attention:
+    """Group the stuck runs by cause, the most first; of one class when it is given."""
+    rows = connection.rows(
+        _GROUPS, workflow_class=workflow_class, limit=_MOST_GROUPS + 1, **parameters(settings)
+    )
+    ((as_of, total),) = ((row[0], row[5]) for row in rows if row[1] is None)
+    by_class = {row[1]: row[5] for row in rows if row[1] is not None and row[2] is None}
+    found = [_group(*row[1:]) for row in rows if row[2] is not None]
+    return Attention(
+        groups=tuple(found[:_MOST_GROUPS]),
+        exhaustive=len(found) <= _MOST_GROUPS,
+        total=total if workflow_class is None else by_class.get(workflow_class, 0),
+        by_class=by_class,
+        as_of=as_of,
+    )
+
+
+def count(connection: Connection, settings: Settings, *, cap: int = 10_000) -> int:
+    """Count the stuck runs; more than `cap` come back as one more than that."""
+    ((number,),) = connection.rows(_COUNT, limit=cap + 1, **parameters(settings))
+    return int(number)
+
+
+def by_reason(
+    connection: Connection, settings: Settings, classes: Collection[str]
+) -> dict[tuple[str, StuckReason], int]:
+    """Count the stuck runs by class and reason; 0 where one of `classes` has none."""
+    return dict.fromkeys(product(classes, StuckReason), 0) | {
+        (workflow_class, StuckReason(reason)): number
+        for workflow_class, reason, number in connection.rows(_BY_REASON, **parameters(settings))
+    }
+
+
+def members(
+    connection: Connection,
+    settings: Settings,
+    group: GroupKey,
+    *,
+    stuck_before: datetime,
+    limit: int,
+) -> list[Member]:
+    """Return the runs of the group that were stuck at the moment, at most `limit`, oldest first."""
+    rows = connection.rows(
+        _MEMBERS[group.reason],
+        workflow_class=group.workflow_class,
+        step_name=group.step_name,
+        error_class=group.error_class,
+        limit=limit,
+        **parameters(settings, as_of=stuck_before),
+    )
+    return [Member(*row) for row in rows]
+
+
+def _group(
+    workflow_class: str,
+    step_name: str,
+    reason: str,
+    error_class: str | None,
+    runs: int,
+    first_at: datetime,
+    last_at: datetime,
+    error_message: str | None,
+    *pause: str | None,
+) -> StuckGroup:
+    key = GroupKey(workflow_class, step_name, StuckReason(reason), error_class)
+    actor, because = pause if key.reason in PAUSED_REASONS else (None, None)
+    return StuckGroup(
+        key=key,
+        count=runs,
+        first_at=first_at,
+        last_at=last_at,
+        newest_error_message=error_message,
+        newest_actor=actor,
+        newest_because=because,
+    )
