@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
+BROWSER := $(VENV)/.browser
 TESTS ?= tests
 RUNS ?= 500
 DURATION ?= 150
@@ -17,7 +18,7 @@ help: ## list the targets
 demo: $(STAMP) ## run the demo shop: PostgreSQL, workers, a dispatcher, orders
 	$(BIN)/python -m demo
 
-test: $(STAMP) ## run all tests, on the embedded PostgreSQL and on the installed one
+test: $(STAMP) $(BROWSER) ## run all tests, on the embedded PostgreSQL and on the installed one
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
 ifeq ($(TESTS),tests)
 	$(BIN)/python -m pytest demo/tests
@@ -57,6 +58,10 @@ constraints: $(STAMP) ## renew constraints.txt, the versions that CI installs
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# Without a browser its tests are skipped; the next `make test` looks for one again.
+$(BROWSER): $(STAMP)
+	PYTHONPATH=tests $(BIN)/python -m support.browser && touch $@ || true
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

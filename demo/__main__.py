@@ -192,6 +192,7 @@ def _served(app: Flask, listener: socket.socket) -> Iterator[None]:
 
 def _greet(shop_url: str, database_url: str, trail: Trail) -> None:
     print(f"The shop is at {shop_url}/orders; Ctrl-C stops it and keeps its data.")
+    print(f"What its runs do, in words, and what you can do about them: {shop_url}/pgbus/")
     print("To look at its runs from another terminal, in this folder:")
     print(f"  export SHOP_DATABASE_URL='{database_url}' PGBUS_APP={_BUS}")
     print("  .venv/bin/pgbus workflows list                   # what is under way, and where")

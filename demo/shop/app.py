@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
+import secrets
 from datetime import timedelta
 
-from flask import Flask
+from flask import Flask, url_for
 from sqlalchemy import create_engine
 
 # Their classes and jobs are known to every process that loads the application.
 from demo.shop import receipts, workflows  # noqa: F401 (declares the workflows and the job)
 from demo.shop.gateway import Gateway
-from demo.shop.models import Session, install
+from demo.shop.models import Order, Session, install
 from demo.shop.views import shop
 from demo.shop.webhooks import webhooks
 from pgbus import Pgbus
+from pgbus.dashboard import allow_anyone, create_blueprint
 
 
 def create_app(database_url: str) -> Flask:
     """Return the shop on a database that holds its tables and those of pgbus."""
     app = Flask(__name__)
+    app.secret_key = os.environ.get("SHOP_SECRET_KEY") or secrets.token_hex(32)
     made = app.extensions["pgbus"] = Pgbus(
         database_url=database_url,
         session_factory=Session,
@@ -37,7 +40,17 @@ def create_app(database_url: str) -> Flask:
     app.extensions["gateway"] = Gateway(engine)
     app.register_blueprint(shop)
     app.register_blueprint(webhooks)
+    # The demo listens on this machine alone; a shop of your own says here who may look and act.
+    console = create_blueprint(made, auth=allow_anyone, subject_url=subject_url)
+    app.register_blueprint(console, url_prefix="/pgbus")
     return app
+
+
+def subject_url(subject_type: str, subject_id: str) -> str | None:
+    """Return the shop's own page of what a run is about."""
+    if subject_type == Order.__name__:
+        return url_for("shop.order", order_id=subject_id)
+    return url_for("shop.vendors")
 
 
 def bus() -> Pgbus:

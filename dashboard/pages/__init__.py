@@ -1,0 +1,1 @@
+"""The frozen context of each page, loaded from the insights; a template shows nothing else."""

@@ -1,0 +1,285 @@
+"""The list of runs: tabs, filters, one line a run, and the way to the next page."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar
+
+from pgbus.dashboard.presenters import sentences
+from pgbus.dashboard.presenters.status import status
+from pgbus.dashboard.words import COUNT_CAP, _
+from pgbus.engine.insights import counts, runs
+from pgbus.engine.insights.stuck import StuckReason
+from pgbus.engine.states import RunStatus
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+    from pgbus.dashboard.console import Viewer
+    from pgbus.dashboard.presenters.status import Badge
+    from pgbus.engine.insights.runs import RunFilter, RunSummary, StepPlace, Tab
+    from pgbus.engine.storage.database import Connection
+
+PAGE_SIZE = 25
+
+#: Each tab with its word and, where it is a state, that state's icon.
+_TABS: tuple[tuple[Tab, str, str | None], ...] = (
+    ("ongoing", _("Ongoing"), None),
+    (RunStatus.READY, _("Ready"), "ready"),
+    (RunStatus.PERFORMING, _("Performing"), "performing"),
+    (RunStatus.WAITING, _("Waiting"), "waiting"),
+    (RunStatus.PAUSED, _("Paused"), "paused"),
+    (RunStatus.FINISHED, _("Finished"), "finished"),
+    (RunStatus.CANCELLED, _("Cancelled"), "cancelled"),
+    ("all", _("All"), None),
+)
+
+#: The filters in the order in which they are shown, each with its word.
+_FILTERS = {
+    "workflow_class": _("class"),
+    "current_step": _("step"),
+    "error_class": _("error"),
+    "stuck": _("stuck"),
+    "subject_type": _("subject type"),
+    "subject_id": _("subject id"),
+    "workflow_id": _("workflow id"),
+    "created_from": _("created from"),
+    "created_to": _("created before"),
+    "ended_from": _("ended from"),
+    "ended_to": _("ended before"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TabLink:
+    """One status to look at, and how many runs have it."""
+
+    label: str
+    icon: str | None
+    count: str
+    href: str
+    current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A filter that is set, and the list without it."""
+
+    label: str
+    value: str
+    without: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLine:
+    """One run of the list."""
+
+    workflow_id: str
+    href: str
+    badge: Badge
+    sentence: Markup
+    sentence_links: bool
+    because: str | None
+    workflow_class: str
+    subject: str | None
+    subject_href: str | None
+    current_step: str
+    place: StepPlace | None
+    place_words: str
+    misplaced: str | None
+    started: Markup
+    last_activity: Markup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowsPage:
+    """What the list shows."""
+
+    template: ClassVar[str] = "workflows.html"
+
+    title: str
+    tabs: tuple[TabLink, ...]
+    chips: tuple[Chip, ...]
+    clear: str
+    fields: dict[str, str]
+    status: str
+    classes: tuple[str, ...]
+    stuck_reasons: tuple[tuple[str, str], ...]
+    runs: tuple[RunLine, ...]
+    bounds: str
+    newest: str | None
+    newer: str | None
+    older: str | None
+    everywhere: str | None
+    untouched: bool
+    start_example: str
+
+
+#: How an operator calls what the filter calls by its code.
+STUCK_WORDS = {
+    StuckReason.PAUSED_ERROR: _("paused on error"),
+    StuckReason.STALLED: _("stalled"),
+    StuckReason.PAUSED_MANUAL: _("paused by hand"),
+    StuckReason.OVERDUE: _("overdue"),
+    StuckReason.WAITING_OVERDUE: _("waiting too long"),
+}
+
+
+def load(
+    connection: Connection,
+    viewer: Viewer,
+    wanted: RunFilter,
+    *,
+    after: str | None,
+    before: str | None,
+) -> WorkflowsPage:
+    """Return the page of the runs that match, next to a cursor of another page or the newest."""
+    words = viewer.words
+    found = runs.page(
+        connection, viewer.settings, wanted, limit=PAGE_SIZE, after=after, before=before
+    )
+    numbers = runs.status_counts(connection, viewer.settings, wanted, cap=COUNT_CAP)
+    known = tuple(sorted(counts.known_classes(connection)))
+    given = query_of(wanted)
+    label = next(word for key, word, _icon in _TABS if key == wanted.status)
+    return WorkflowsPage(
+        title=words.gettext(label),
+        tabs=_tabs(viewer, wanted, numbers),
+        chips=_chips(viewer, wanted),
+        clear=viewer.url("workflows", status=given.get("status")),
+        fields=_fields(viewer, wanted),
+        status=wanted.status,
+        classes=known,
+        stuck_reasons=tuple(
+            (reason.value, words.gettext(word)) for reason, word in STUCK_WORDS.items()
+        ),
+        runs=tuple(line_of(run, viewer) for run in found.runs),
+        bounds=words.gettext(
+            "Newest first, %(shown)s of %(all)s on this page",
+            shown=words.number(len(found.runs)),
+            all=words.count(numbers[wanted.status]),
+        ),
+        newest=viewer.url("workflows", **given) if after or before else None,
+        newer=viewer.url("workflows", **given, before=found.newer) if found.newer else None,
+        older=viewer.url("workflows", **given, after=found.older) if found.older else None,
+        everywhere=_everywhere(viewer, given, numbers, wanted),
+        untouched=not numbers["all"] and len(given) <= 1,
+        start_example=f"{sentences.short(known[0])}.start(...)"
+        if known
+        else "OrderWorkflow.start(order)",
+    )
+
+
+def line_of(run: RunSummary, viewer: Viewer) -> RunLine:
+    """Return a run as a line of the list."""
+    words, told = viewer.words, status(run)
+    subject = f"{run.subject_type} {run.subject_id}" if run.subject_id is not None else None
+    href = None
+    if run.subject_type is not None and run.subject_id is not None:
+        href = viewer.subject_url(run.subject_type, run.subject_id)
+    return RunLine(
+        workflow_id=run.workflow_id,
+        href=viewer.url("run", workflow_id=run.workflow_id),
+        badge=told.badge,
+        sentence=sentences.rendered(told.sentence, words, viewer.url),
+        sentence_links=told.sentence.links,
+        because=told.because,
+        workflow_class=run.workflow_class,
+        subject=subject,
+        subject_href=href,
+        current_step=run.current_step,
+        place=run.place,
+        place_words=_place_words(run.place, viewer) if run.place else "",
+        misplaced=misplaced(run, viewer),
+        started=words.ago(run.created_at),
+        last_activity=words.ago(run.updated_at),
+    )
+
+
+def _place_words(place: StepPlace, viewer: Viewer) -> str:
+    words = viewer.words
+    return words.gettext(
+        "%(number)s of %(total)s",
+        number=words.number(place.number),
+        total=words.number(place.total),
+    )
+
+
+def misplaced(run: RunSummary, viewer: Viewer) -> str | None:
+    """Say why a run has no place among its class's steps; None when it has one."""
+    if not run.class_loaded:
+        return viewer.words.gettext("class not loaded here")
+    if run.step_removed:
+        return viewer.words.gettext("retired step")
+    if not run.step_declared:
+        return viewer.words.gettext("undeclared step")
+    return None
+
+
+def query_of(wanted: RunFilter) -> dict[str, str]:
+    """Return the filter as the parameters of a URL."""
+    given = {name: value for name, value in asdict(wanted).items() if value is not None}
+    if given["status"] == "ongoing":
+        del given["status"]
+    return {
+        name: value.isoformat() if isinstance(value, datetime) else str(value)
+        for name, value in given.items()
+    }
+
+
+def _tabs(viewer: Viewer, wanted: RunFilter, numbers: dict[Tab, int]) -> tuple[TabLink, ...]:
+    words = viewer.words
+    return tuple(
+        TabLink(
+            words.gettext(label),
+            icon,
+            words.count(numbers[key]),
+            viewer.url("workflows", **query_of(replace(wanted, status=key))),
+            key == wanted.status,
+        )
+        for key, label, icon in _TABS
+    )
+
+
+def _chips(viewer: Viewer, wanted: RunFilter) -> tuple[Chip, ...]:
+    fields = _fields(viewer, wanted)
+    return tuple(
+        Chip(
+            viewer.words.gettext(label),
+            _told(viewer, name, fields[name]),
+            viewer.url("workflows", **{**query_of(wanted), name: None}),
+        )
+        for name, label in _FILTERS.items()
+        if fields[name]
+    )
+
+
+def _told(viewer: Viewer, name: str, value: str) -> str:
+    if name == "stuck":
+        return viewer.words.gettext(STUCK_WORDS[StuckReason(value)])
+    return value.replace("T", " ") if name.endswith(("_from", "_to")) else value
+
+
+def _fields(viewer: Viewer, wanted: RunFilter) -> dict[str, str]:
+    """Return each filter as its form field shows it; moments in the zone of the page."""
+    values = asdict(wanted)
+    return {
+        name: _in_zone(value, viewer) if isinstance(value, datetime) else str(value or "")
+        for name in _FILTERS
+        for value in (values[name],)
+    }
+
+
+def _in_zone(moment: datetime, viewer: Viewer) -> str:
+    local = moment.astimezone(viewer.words.zone).replace(tzinfo=None)
+    return local.isoformat(timespec="minutes" if not local.second else "seconds")
+
+
+def _everywhere(
+    viewer: Viewer, given: dict[str, str], numbers: dict[Tab, int], wanted: RunFilter
+) -> str | None:
+    """Return the list of all statuses when this one is empty and that is not."""
+    if numbers[wanted.status] or not numbers["all"]:
+        return None
+    return viewer.url("workflows", **(given | {"status": "all"}))

@@ -1,0 +1,1 @@
+"""What the insights say, in words, tones and shapes; no database, no web framework."""

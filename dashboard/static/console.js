@@ -1,0 +1,161 @@
+// The console's own script: dialogs, theme, copying, and pages that keep themselves up to date.
+// Every page works without it: a dialog is a plain #fragment then, and an old page is reloaded by hand.
+(() => {
+  const root = document.documentElement;
+  const all = (selector, act, within = document) => within.querySelectorAll(selector).forEach(act);
+
+  const setTheme = (value) => {
+    if (value === "auto") root.removeAttribute("data-theme");
+    else root.dataset.theme = value;
+    all("[data-set-theme]", (button) =>
+      button.setAttribute("aria-pressed", String(button.dataset.setTheme === value)));
+    document.cookie = `pgbus_theme=${value}; path=${root.dataset.path}; max-age=31536000; samesite=lax`;
+    document.dispatchEvent(new Event("pgbus:theme"));
+  };
+
+  // A link that opens a dialog is a button to whoever cannot see it.
+  const dress = () => {
+    all("a[data-dialog], a[data-ask]", (link) => {
+      link.setAttribute("role", "button");
+      link.setAttribute("aria-haspopup", "dialog");
+    });
+    all("dialog[data-modal]:not(:modal)", (dialog) => { dialog.open = false; dialog.showModal(); });
+  };
+
+  // Asks the server for a dialog, so that a page of many rows need not carry one for each.
+  const ask = async (link) => {
+    try {
+      const answer = await fetch(link.href, { headers: { "X-Pgbus-Live": "1" } });
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const dialog = page.querySelector("dialog[data-modal]");
+      if (!answer.ok || !dialog) throw new Error("no dialog");
+      dialog.addEventListener("close", () => { dialog.remove(); link.focus(); });
+      document.body.append(dialog);
+      dress();
+    } catch { location.assign(link.href); }
+  };
+
+  const actions = {
+    "[data-set-theme]": (button) => setTheme(button.dataset.setTheme),
+    "a[data-dialog]": (link) => document.querySelector(link.hash).showModal(),
+    "a[data-ask]": (link) => ask(link),
+    "dialog:modal [data-close]": (link) => link.closest("dialog").close(),
+    ".toast button": (button) => button.closest(".toast").remove(),
+    "[data-live-switch]": () => live.toggle(),
+    "[data-copy]": async (button) => {
+      await navigator.clipboard.writeText(button.dataset.copy);
+      button.querySelector("span").textContent = button.dataset.copied;
+    },
+  };
+  document.addEventListener("click", (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+    for (const [selector, act] of Object.entries(actions)) {
+      const found = event.target.closest?.(selector);
+      if (found) { event.preventDefault(); act(found); return; }
+    }
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === " " && event.target.matches?.("a[role=button]")) {
+      event.preventDefault();
+      event.target.click();
+    }
+  });
+  // A second press of a button while the first is on its way would do it twice.
+  document.addEventListener("submit", (event) => {
+    if (event.defaultPrevented || event.target.method !== "post") return;
+    if (event.target.dataset.sent) event.preventDefault();
+    event.target.dataset.sent = "1";
+  });
+  window.addEventListener("pageshow", () => all("form[data-sent]", (form) => delete form.dataset.sent));
+
+  // Makes `now` look like `next` in place: what did not change keeps focus, scroll and selection,
+  // what somebody typed or opened stays.
+  const keyOf = (node) => node.id || node.dataset?.key;
+  const morph = (now, next) => {
+    if (now.isEqualNode(next)) return;
+    if (now.nodeType !== Node.ELEMENT_NODE) { now.data = next.data; return; }
+    if (now.matches("dialog[open], [data-keep]")) return;
+    if (now.matches("input[type=hidden]")) { now.value = next.value; return; }
+    if (now.matches("input, textarea, select")) return;
+    for (const { name } of [...now.attributes])
+      if (!next.hasAttribute(name) && !(name === "open" && now.matches("details"))) now.removeAttribute(name);
+    for (const { name, value } of next.attributes)
+      if (now.getAttribute(name) !== value && !(name === "open" && now.matches("details")))
+        now.setAttribute(name, value);
+    const keyed = new Map([...now.childNodes].filter(keyOf).map((node) => [keyOf(node), node]));
+    let at = now.firstChild;
+    for (const want of [...next.childNodes]) {
+      const key = keyOf(want);
+      const same = key ? keyed.get(key) : at && !keyOf(at) && at;
+      if (same && same.nodeName === want.nodeName) {
+        if (same === at) at = at.nextSibling; else now.insertBefore(same, at);
+        morph(same, want);
+      } else now.insertBefore(want, at);
+    }
+    while (at) { const gone = at; at = at.nextSibling; gone.remove(); }
+  };
+
+  const live = {
+    timer: 0,
+    failures: 0,
+    stopped: false,
+    get main() { return document.getElementById("main"); },
+    get seconds() { return Number(this.main?.dataset.live || 0); },
+    say(state) {
+      const line = document.querySelector("[data-live-line]");
+      if (line) line.querySelector("span").textContent = line.dataset[state];
+    },
+    toggle() {
+      this.stopped = !this.stopped;
+      const button = document.querySelector("[data-live-switch]");
+      button.textContent = this.stopped ? button.dataset.start : button.dataset.stop;
+      if (this.stopped) this.say("stopped"); else this.read();
+    },
+    plan() {
+      clearTimeout(this.timer);
+      if (!this.seconds || this.stopped || document.hidden) return;
+      const wait = this.seconds * Math.min(2 ** this.failures, 8) * (0.9 + Math.random() / 5);
+      this.timer = setTimeout(() => this.read(), wait * 1000);
+    },
+    // Whether somebody is in the middle of something that a new page would disturb.
+    busy() {
+      const selection = getSelection();
+      if (!selection.isCollapsed && this.main.contains(selection.anchorNode)) return true;
+      return Boolean(document.querySelector("dialog[open]"))
+        || Boolean(document.activeElement?.matches("main input, main textarea, main select"));
+    },
+    async read() {
+      clearTimeout(this.timer);
+      if (this.busy()) { this.say("waiting"); this.plan(); return; }
+      try {
+        const answer = await fetch(location.href, { headers: { "X-Pgbus-Live": "1" } });
+        if (!answer.ok) throw new Error(answer.status);
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        if (!page.getElementById("main")) throw new Error("another page");
+        this.failures = 0;
+        if (this.busy() || this.stopped) { this.plan(); return; }
+        document.title = page.title;
+        for (const part of ["nav", "main", "dialogs"]) {
+          const now = document.getElementById(part), next = page.getElementById(part);
+          if (now && next) morph(now, next);
+        }
+        dress();
+        document.dispatchEvent(new Event("pgbus:live"));
+      } catch {
+        this.failures += 1;
+        this.say("away");
+      }
+      this.plan();
+    },
+  };
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden && live.seconds && !live.stopped) live.read(); else live.plan();
+  });
+
+  dress();
+  all("[data-now]", (link) => {
+    const strip = link.parentElement;
+    strip.scrollLeft = link.offsetLeft - (strip.clientWidth - link.offsetWidth) / 2;
+  });
+  live.plan();
+})();

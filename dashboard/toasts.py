@@ -1,0 +1,38 @@
+"""What an action answered, kept in the session until the next page shows it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from flask import request, session
+
+#: The session is a cookie of 4 KB, which the host uses too.
+_LONGEST = 600
+_MOST = 3
+#: A page that refreshes itself is not the one that the answer was meant for.
+LIVE_HEADER = "X-Pgbus-Live"
+
+
+@dataclass(frozen=True, slots=True)
+class Toast:
+    """An outcome in words; `tone` is good, warn or bad."""
+
+    tone: str
+    text: str
+
+
+def add(mount: str, toast: Toast) -> None:
+    """Have the next page of this dashboard show the outcome."""
+    kept = [*session.get(_key(mount), ()), asdict(Toast(toast.tone, toast.text[:_LONGEST]))]
+    session[_key(mount)] = kept[-_MOST:]
+
+
+def taken(mount: str) -> tuple[Toast, ...]:
+    """Return what is to be shown, once."""
+    if LIVE_HEADER in request.headers or _key(mount) not in session:
+        return ()
+    return tuple(Toast(**kept) for kept in session.pop(_key(mount)))
+
+
+def _key(mount: str) -> str:
+    return f"_pgbus_toasts_{mount}"

@@ -1,0 +1,1 @@
+"""One noun a module: parse what was asked, load it or act, render."""

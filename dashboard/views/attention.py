@@ -1,0 +1,104 @@
+"""The runs that need somebody, and a press on all that share a cause."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, TypeVar
+
+from flask import redirect, request
+
+from pgbus.dashboard import forms, toasts
+from pgbus.dashboard.pages import attention
+from pgbus.dashboard.pages.attention import Press
+from pgbus.dashboard.parameters import BadParameter, Parameters
+from pgbus.dashboard.presenters.attention import outcome
+from pgbus.dashboard.toasts import Toast
+from pgbus.dashboard.words import _
+from pgbus.engine.insights.stuck import VERBS, GroupKey, StuckReason
+from pgbus.engine.runner import bulk
+from pgbus.engine.states import Verb
+
+if TYPE_CHECKING:
+    from flask import Response
+    from werkzeug.wrappers import Response as Redirect
+
+    from pgbus.dashboard.console import Console
+
+T = TypeVar("T")
+
+
+def show(console: Console) -> Response:
+    """Return the groups, with the dialog that the address asks for; it changes nothing."""
+    given = Parameters(request.args)
+    load = functools.partial(
+        attention.load,
+        workflow_class=given.text("workflow_class"),
+        start=_start(given),
+        press=_press(console, given) if given.text("verb") else None,
+    )
+    return console.show(load)
+
+
+def act(console: Console) -> Redirect:
+    """Do what the form says to the runs that its page showed, tell what came of it, and go back."""
+    toasts.add(request.blueprint or "", _acted(console))
+    shown = request.form.get("workflow_class") or None
+    return redirect(console.url("attention", workflow_class=shown), 303)
+
+
+def _acted(console: Console) -> Toast:
+    given, words = Parameters(request.form), console.viewer().words
+    try:
+        press = _press(console, given)
+    except BadParameter as problem:
+        text = words.gettext(
+            "Nothing was done: the form names no group of this page (%(name)s).", name=problem.name
+        )
+        return Toast("bad", text)
+    if not console.host.allows(request, press.verb):
+        return Toast("bad", words.gettext("Nothing was done: you are not allowed to do that."))
+    result = bulk.act(
+        console.bus.services,
+        press.group,
+        press.verb,
+        stuck_before=press.stuck_before,
+        at_most=press.count,
+        actor=console.host.actor(request),
+        reason=forms.reason(request.form),
+    )
+    failure = result.first_failure
+    if failure is not None:
+        failure = str(console.host.shown("error", failure))
+    return Toast(*outcome(press.verb, result, failure, words))
+
+
+def _start(given: Parameters) -> int:
+    start = given.number("start")
+    if start == 0:
+        raise BadParameter("start", "0", _("a whole number from 1 on"))
+    return start or 1
+
+
+def _press(console: Console, given: Parameters) -> Press:
+    """Return the verb and the group that a link or a form names; raise `BadParameter`."""
+    reason = _needed("stuck", given.choice("stuck", StuckReason))
+    verb = _needed("verb", given.choice("verb", Verb))
+    if verb not in VERBS[reason]:
+        raise BadParameter("verb", verb, ", ".join(VERBS[reason]))
+    return Press(
+        verb,
+        GroupKey(
+            _needed("of_class", given.text("of_class")),
+            _needed("step", given.text("step")),
+            reason,
+            given.text("error_class"),
+        ),
+        _needed("count", given.number("count")),
+        _needed("as_of", given.moment("as_of", console.zone())),
+    )
+
+
+def _needed(name: str, value: T | None) -> T:
+    if not value:
+        raise BadParameter(name, "", _("what a link of this page gives it"))
+    return value

@@ -1,0 +1,175 @@
+"""One viewer's language and clock: every word, number and moment that a page shows goes through it."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from babel.dates import format_date
+from babel.numbers import format_decimal
+from markupsafe import Markup, escape
+
+if TYPE_CHECKING:
+    from datetime import date, datetime
+    from zoneinfo import ZoneInfo
+
+    from babel.core import Locale
+    from babel.support import NullTranslations
+
+#: Counts stop here: what counts to the end reads every row.
+COUNT_CAP = 10_000
+#: Where a name from code may go on in the next line.
+_JOINT = re.compile(r"(?<=[._:/-])(?=\w)|(?<=[a-z])(?=[A-Z])")
+
+
+def _(message: str) -> str:
+    """Mark a message for the catalogs; it is translated where it is shown."""
+    return message
+
+
+_MINUTE = 60
+_SECONDS = _("%(number)s s")
+#: The two largest units that are needed are enough to compare by.
+_UNITS = (
+    (_("%(number)s d"), 86_400),
+    (_("%(number)s h"), 3600),
+    (_("%(number)s min"), _MINUTE),
+    (_SECONDS, 1),
+)
+#: From here on digits are parted.
+_SEPARATED = 1000
+#: Below so many seconds a tenth matters.
+_SHORT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A language, a time zone, and the database's moment at which the page was read."""
+
+    translations: NullTranslations
+    locale: Locale
+    zone: ZoneInfo
+    now: datetime
+
+    def gettext(self, message: str, **parts: object) -> str:
+        """Return the message in the viewer's language, its `%(name)s` filled in."""
+        text = self.translations.gettext(message)
+        return text % parts if parts else text
+
+    def ngettext(self, singular: str, plural: str, num: int, **parts: object) -> str:
+        """Return the form that fits the number, `%(num)s` its localized digits."""
+        text = self.translations.ngettext(singular, plural, num)
+        return text % {"num": self.number(num), **parts}
+
+    def rich(self, message: str, **parts: object) -> Markup:
+        """Return the message as HTML; its parts are escaped unless they are HTML themselves."""
+        return Markup(self.translations.gettext(message)) % parts  # noqa: S704 (our own catalogs)
+
+    def nrich(self, singular: str, plural: str, num: int, **parts: object) -> Markup:
+        """Return the form that fits the number as HTML."""
+        text = self.translations.ngettext(singular, plural, num)
+        return Markup(text) % {"num": self.number(num), **parts}  # noqa: S704 (our own catalogs)
+
+    def number(self, number: float) -> str:
+        """Return a number with the language's separators."""
+        if isinstance(number, int) and 0 <= number < _SEPARATED:
+            return str(number)
+        return format_decimal(number, locale=self.locale)
+
+    def count(self, number: int) -> str:
+        """Return a count that stopped at the cap as "10,000+"."""
+        return self.number(number) if number <= COUNT_CAP else f"{self.number(COUNT_CAP)}+"
+
+    def ago(self, moment: datetime) -> Markup:
+        """Return how long ago, or ahead, a moment is; exactly on hover."""
+        return self._time(moment, self._distance(moment))
+
+    def since(self, moment: datetime) -> Markup:
+        """Return how long a moment has been over, as a length; exactly on hover."""
+        return self._time(moment, self.duration((self.now - moment).total_seconds()))
+
+    def clock(self, moment: datetime) -> Markup:
+        """Return a moment's time of day, with the date unless it is today's; exactly on hover."""
+        local, today = moment.astimezone(self.zone), self.now.astimezone(self.zone)
+        time = local.strftime("%H:%M")
+        if local.date() == today.date():
+            return self._time(moment, time)
+        pattern = "d MMM" if local.year == today.year else "d MMM y"
+        return self._time(moment, f"{_day(local.date(), pattern, self.locale)} {time}")
+
+    def read_at(self) -> Markup:
+        """Return the time of day at which the page was read."""
+        return self._time(self.now, self.now.astimezone(self.zone).strftime("%H:%M:%S"))
+
+    def exact(self, moment: datetime) -> str:
+        """Return a moment to the second, with its zone's offset."""
+        local = moment.astimezone(self.zone)
+        day = _day(local.date(), "EEE d MMM y", self.locale)
+        time = local.isoformat(timespec="seconds")
+        return f"{day} {time[11:19]} {time[19:]}"
+
+    def duration(self, seconds: float | None) -> str:
+        """Return a length in its two largest units, below ten seconds with a tenth; "—" for None."""
+        if seconds is None:
+            return "—"
+        if 0 < seconds < 1:
+            return self.gettext("%(number)s ms", number=self.number(round(seconds * 1000)))
+        if seconds < _SHORT:
+            return self.gettext(_SECONDS, number=self.number(round(seconds, 1)))
+        return " ".join(self._in_units(seconds)[:2])
+
+    def _distance(self, moment: datetime) -> str:
+        """Return how far a moment is, in its largest unit: more would only flicker."""
+        seconds = (moment - self.now).total_seconds()
+        if abs(seconds) < 1:
+            return self.gettext("just now")
+        length = self._in_units(abs(seconds))[0]
+        if seconds < 0:
+            return self.gettext("%(time)s ago", time=length)
+        return self.gettext("in %(time)s", time=length)
+
+    def _in_units(self, seconds: float) -> list[str]:
+        """Return a length of at least half a second, the largest unit first, without those of zero."""
+        left, parts = round(seconds), list[tuple[str, int]]()
+        for unit, length in _UNITS:
+            number, left = divmod(left, length)
+            if number or parts:
+                parts.append((unit, number))
+        # The second part of "2 h 0 min" says nothing, and seconds behind hours say too much.
+        return [
+            self.gettext(unit, number=self.number(number)) for unit, number in parts[:2] if number
+        ]
+
+    def _time(self, moment: datetime, words: str) -> Markup:
+        title, text = escape(self.exact(moment)), escape(words)
+        return Markup(f'<time datetime="{moment.isoformat()}" title="{title}">{text}</time>')  # noqa: S704 (escaped)
+
+
+@functools.lru_cache(maxsize=1024)
+def _day(day: date, pattern: str, locale: Locale) -> str:
+    """Return a day in words: the slow half of a moment, and the half that most of a page share."""
+    return format_date(day, pattern, locale=locale)
+
+
+@functools.lru_cache(maxsize=4096)
+def code(text: str) -> Markup:
+    """Return a name from code, marked up."""
+    return Markup("<code>%s</code>") % breakable(text)
+
+
+@functools.lru_cache(maxsize=4096)
+def breakable(name: str) -> Markup:
+    """Return a long name that may break where its words meet."""
+    return Markup("<wbr>").join(_JOINT.split(name))
+
+
+def foreign(text: object) -> Markup:
+    """Return a person's text, whichever way it is written, marked up."""
+    return Markup("<bdi>%s</bdi>") % text
+
+
+def quoted(text: object) -> Markup:
+    """Return a person's reason as a quotation."""
+    return Markup("<q><bdi>%s</bdi></q>") % escape(text)
