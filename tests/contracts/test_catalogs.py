@@ -1,0 +1,77 @@
+"""Every word of the console is in every catalog, translated, and none is there for nothing."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from contracts import catalogs
+
+_PLACE = re.compile(r"%\((\w+)\)[sd]")
+_TAG = re.compile(r"<[^>]*>")
+
+
+@pytest.fixture(scope="module")
+def messages():
+    found = catalogs.extracted()
+    return {(message.id, message.context) for message in found if message.id}
+
+
+@pytest.fixture(params=catalogs.languages())
+def language(request):
+    return request.param
+
+
+def test_german_is_there():
+    assert "de" in catalogs.languages()
+
+
+def test_a_catalog_has_exactly_the_messages_of_the_code(language, messages):
+    stored = {(message.id, message.context) for message in catalogs.catalog(language) if message.id}
+    mend = "run .venv/bin/python tests/contracts/catalogs.py, and translate what is new"
+    assert not messages - stored, f"missing in {language}: {mend}"
+    assert not stored - messages, f"stale in {language}: {mend}"
+
+
+def test_a_catalog_has_a_translation_of_every_message(language):
+    stored = catalogs.catalog(language)
+    untranslated = [
+        message.id
+        for message in stored
+        if message.id and (message.fuzzy or not all(_forms(message.string)))
+    ]
+    assert untranslated == []
+
+
+def test_a_catalog_has_every_plural_form_of_its_language(language):
+    stored = catalogs.catalog(language)
+    short = [
+        message.id
+        for message in stored
+        if message.pluralizable and len(_forms(message.string)) != stored.num_plurals
+    ]
+    assert short == []
+
+
+def test_a_translation_fills_the_places_of_its_message(language):
+    for message in catalogs.catalog(language):
+        if not message.id:
+            continue
+        wanted = {place for form in _forms(message.id) for place in _PLACE.findall(form)}
+        for form in _forms(message.string):
+            found = set(_PLACE.findall(form))
+            # A form for one thing may leave its number out.
+            assert wanted - {"num"} <= found <= wanted, (message.id, form)
+
+
+def test_messages_are_text_and_no_markup(language):
+    texts = [
+        text
+        for message in catalogs.catalog(language)
+        for text in (*_forms(message.id), *_forms(message.string))
+    ]
+    assert [text for text in texts if _TAG.search(text) or "&" in text] == []
+
+
+def _forms(text):
+    return (text,) if isinstance(text, str) else tuple(text)

@@ -1,0 +1,59 @@
+"""The dashboard in a small Flask application, on the test's bus."""
+
+from __future__ import annotations
+
+import pytest
+from support.driving import Driver
+from support.sites import hidden_fields, site_of
+
+from pgbus import Pgbus
+
+
+@pytest.fixture
+def bus_options():
+    """What else the bus is made with; a module overrides it."""
+    return {}
+
+
+@pytest.fixture
+def bus(database, bus_options):
+    bus = Pgbus(database_url=database.url, **bus_options)
+    yield bus
+    bus.close()
+
+
+@pytest.fixture
+def driver(bus):
+    """A worker in the test's own hands."""
+    return Driver(bus)
+
+
+@pytest.fixture
+def make_site(bus):
+    """Makes an application with the dashboard at /pgbus; its keywords are those of `site_of`."""
+
+    def make(**settings):
+        return site_of(bus, **settings)
+
+    return make
+
+
+@pytest.fixture
+def site(make_site):
+    return make_site()
+
+
+@pytest.fixture
+def client(site):
+    return site.test_client()
+
+
+@pytest.fixture
+def press(client):
+    """Posts a form as a page would: with the token that the page at `on` carries."""
+
+    def press(path, on="/pgbus/workflows", **fields):
+        token = hidden_fields(client.get(on).text)["csrf_token"]
+        return client.post(path, data={"csrf_token": token, **fields})
+
+    return press

@@ -1,0 +1,118 @@
+"""The dashboard served for real, and a browser to look at it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+
+import pytest
+from flask import Flask
+from playwright.sync_api import sync_playwright
+from support import browser as chromium
+from support.driving import Driver
+from waitress.server import create_server
+
+from pgbus import Pgbus
+from pgbus.dashboard import allow_anyone, create_blueprint
+
+#: Reports to the test what ran that should not, and what the policy kept from running.
+_WATCH = """
+window.ran = [];
+window.alert = window.confirm = window.prompt = (text) => { window.ran.push(String(text)); };
+document.addEventListener("securitypolicyviolation",
+    (event) => window.ran.push(`${event.violatedDirective} ${event.blockedURI}`));
+"""
+
+
+@pytest.fixture(scope="session")
+def chrome():
+    """A running Chromium."""
+    path = chromium.executable()
+    if path is None:
+        if os.environ.get("CI"):
+            pytest.fail(chromium.MEND)
+        pytest.skip(chromium.MEND)
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=path, args=chromium.ARGUMENTS)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def bus(database):
+    bus = Pgbus(database_url=database.url)
+    yield bus
+    bus.close()
+
+
+@pytest.fixture
+def driver(bus):
+    """A worker in the test's own hands."""
+    return Driver(bus)
+
+
+@contextmanager
+def _served(site):
+    server = create_server(site, host="127.0.0.1", port=0, threads=8)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.effective_port}"
+    finally:
+        server.close()
+        thread.join(5)
+
+
+@pytest.fixture
+def serve(bus):
+    """Serves the dashboard of the test's bus at /pgbus; its keywords are the blueprint's."""
+
+    @contextmanager
+    def serve(**settings):
+        site = Flask("host")
+        site.secret_key = "signs the forms"
+        site.register_blueprint(
+            create_blueprint(bus, **{"auth": allow_anyone, **settings}), url_prefix="/pgbus"
+        )
+        with _served(site) as address:
+            yield f"{address}/pgbus"
+
+    return serve
+
+
+@pytest.fixture
+def console(serve):
+    """The address of the dashboard, alice signed in."""
+    with serve(web_actor=lambda _request: "alice") as address:
+        yield address
+
+
+@pytest.fixture
+def open_page(chrome):
+    """Opens an address in a window of its own; fails when a script of the page, or a policy, complains."""
+    windows = []
+
+    def open_page(address, **options):
+        window = chrome.new_context(
+            **{"locale": "en-GB", "viewport": {"width": 1440, "height": 900}, **options}
+        )
+        window.set_default_timeout(10_000)
+        window.add_init_script(_WATCH)
+        windows.append(window)
+        page = window.new_page()
+        page.complaints = []
+        page.on("pageerror", lambda error: page.complaints.append(str(error)))
+        page.goto(address)
+        return page
+
+    yield open_page
+    ran = [
+        problem
+        for window in windows
+        for page in window.pages
+        for problem in [*page.complaints, *page.evaluate("window.ran ?? []")]
+    ]
+    for window in windows:
+        window.close()
+    assert ran == []
