@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pgbus.dashboard.words import Words
     from pgbus.engine.settings import Settings
 
-_LONGEST_REASON = 1000
 #: Of a number that cannot be kept, as much is shown.
 _LONGEST_NUMBER = 40
 
@@ -68,10 +67,9 @@ class FormProblem(Exception):
         self.field = field
 
 
-def reason(form: Mapping[str, str]) -> str | None:
-    """Return why, in at most 1,000 characters; None for a blank one."""
-    text = form.get("reason", "").replace("\r\n", "\n").strip()
-    return text[:_LONGEST_REASON].strip() or None
+def reason(form: Mapping[str, str]) -> str:
+    """Return why, with plain line ends; the trail itself trims and cuts it."""
+    return form.get("reason", "").replace("\r\n", "\n")
 
 
 def arguments(verb: Verb, form: Mapping[str, str], words: Words) -> dict[str, Any]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from pgbus.dashboard.pages.workflows import STUCK_WORDS
 from pgbus.dashboard.presenters import home
 from pgbus.dashboard.presenters import processes as process_words
 from pgbus.dashboard.presenters import queues as queue_words
 from pgbus.dashboard.presenters import throughput as throughput_words
 from pgbus.dashboard.presenters.home import Figures
 from pgbus.dashboard.presenters.sentences import short
+from pgbus.dashboard.presenters.status import STUCK_WORDS
 from pgbus.dashboard.words import COUNT_CAP
 from pgbus.engine.definition import registry
 from pgbus.engine.insights import processes, queues, runs, stuck, throughput

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
 from pgbus.dashboard.presenters import sentences
-from pgbus.dashboard.presenters.status import status
+from pgbus.dashboard.presenters.status import STUCK_WORDS, status
 from pgbus.dashboard.words import COUNT_CAP, _
 from pgbus.engine.insights import counts, runs
 from pgbus.engine.insights.stuck import StuckReason
@@ -114,16 +114,6 @@ class WorkflowsPage:
     everywhere: str | None
     untouched: bool
     start_example: str
-
-
-#: How an operator calls what the filter calls by its code.
-STUCK_WORDS = {
-    StuckReason.PAUSED_ERROR: _("paused on error"),
-    StuckReason.STALLED: _("stalled"),
-    StuckReason.PAUSED_MANUAL: _("paused by hand"),
-    StuckReason.OVERDUE: _("overdue"),
-    StuckReason.WAITING_OVERDUE: _("waiting too long"),
-}
 
 
 def load(

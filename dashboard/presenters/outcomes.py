@@ -126,13 +126,15 @@ def sent_before(signal: Signal, viewer: Viewer) -> Toast:
 
 def key_reused(viewer: Viewer) -> Toast:
     """Tell that the form has sent a signal of another name already."""
-    message = "Nothing was sent: this form has sent another signal before. Fill in the one below."
+    message = _(
+        "Nothing was sent: this form has sent another signal before. Fill in the one below."
+    )
     return Toast("warn", viewer.words.gettext(message))
 
 
 def locked(viewer: Viewer) -> Toast:
     """Tell that the run could not be had."""
-    message = "Nothing was done: a transaction holds the run. Press again when it has ended."
+    message = _("Nothing was done: a transaction holds the run. Press again when it has ended.")
     return Toast("warn", viewer.words.gettext(message))
 
 

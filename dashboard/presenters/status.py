@@ -60,6 +60,16 @@ _STALLED = Badge(_("Stalled"), "bad", "stalled")
 _FINISHED = Badge(_("Finished"), "good", "finished")
 _CANCELLED = Badge(_("Cancelled"), "idle", "cancelled")
 
+#: How an operator calls what the filter calls by its code.
+STUCK_WORDS = {
+    StuckReason.PAUSED_ERROR: _("paused on error"),
+    StuckReason.STALLED: _("stalled"),
+    StuckReason.PAUSED_MANUAL: _("paused by hand"),
+    StuckReason.OVERDUE: _("overdue"),
+    StuckReason.WAITING_OVERDUE: _("waiting too long"),
+}
+
+
 #: The badges of runs that do not move on by themselves, by why.
 STUCK_BADGES = {
     StuckReason.STALLED: _STALLED,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import html
 import json
+import math
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -81,8 +82,8 @@ _LONGEST_LABEL = 30
 _FURTHEST_AHEAD = 4
 _HOUR = timedelta(hours=1)
 _SHORTEST = timedelta(milliseconds=50)
-#: Open bars grow; a new drawing is due when they did by this part of the whole.
-_STEPS = 200
+#: Open bars grow; a new drawing is due when the whole has become longer by this factor.
+_VISIBLE = 1.005
 
 
 _ZOOMS = {"all": _("All"), "failure": _("Last failure"), "hour": _("Last hour")}
@@ -277,7 +278,7 @@ def _version(run: RunDetail | Timeline, growing: timedelta | None) -> str:
     told: list[object] = [run.pauses]
     told += [(one.step_id, one.status, one.phases, one.marks) for one in run.attempts]
     if growing is not None:
-        told.append(run.as_of.timestamp() // max(growing.total_seconds() / _STEPS, 1))
+        told.append(int(math.log(max(growing.total_seconds(), 1), _VISIBLE)))
     return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
 
 

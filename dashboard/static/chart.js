@@ -12,7 +12,8 @@
 
   // Plotly brings the style of its maps along, which the page's policy would refuse: it gets an
   // element that styles nothing instead.
-  const library = () => plotly ??= new Promise((done, failed) => {
+  const library = () => plotly ??= new Promise((done, refused) => {
+    const failed = (error) => { plotly = undefined; refused(error); };
     const make = document.createElement.bind(document), script = make("script");
     document.createElement = (name, options) => make(name === "style" ? "template" : name, options);
     Object.assign(script, { src: source, onload: done, onerror: failed });
@@ -92,7 +93,7 @@
       showlegend: false, paper_bgcolor: "transparent", plot_bgcolor: "transparent",
       font: { family: body.fontFamily, size: 12, color: quiet }, hovermode: "closest",
       hoverlabel: { align: "left", bgcolor: styles(".panel").backgroundColor,
-        bordercolor: styles("button").borderTopColor, font: { color: body.color } },
+        bordercolor: styles("button").borderTopColor, font: { family: body.fontFamily, color: body.color } },
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
       xaxis: { type: "linear", range, side: "top", gridcolor: line, zeroline: false, ...ticks(range) },
       yaxis: { range: [rows.length - .5, -.5], tickvals: rows, ticktext: data.rows, fixedrange: true,

@@ -6,9 +6,8 @@ import functools
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from flask import Response, g, request
+from flask import Response, request
 
-from pgbus.dashboard.console import CHART
 from pgbus.dashboard.pages import run
 from pgbus.dashboard.parameters import Parameters
 from pgbus.dashboard.presenters.timeline import drawing
@@ -27,7 +26,6 @@ def show(console: Console, workflow_id: str) -> Response | None:
     """Return the page of the run."""
     if (known := identifier(workflow_id)) is None:
         return None
-    setattr(g, CHART, True)
     return console.show(functools.partial(run.load, workflow_id=known))
 
 

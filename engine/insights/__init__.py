@@ -1,13 +1,21 @@
 """Read-only questions, one noun a module: whoever shows runs asks here.
 
-runs        a page of the list, one run with all that happened to it
-attempts    the tries of its steps, with where their time went
+reading     one look at the database: all that a page asks is of one moment
+runs        a page of the list, and how many there are of each status
+detail      one run with all that happened to it
+attempts    the tries of its steps; phases, where the time of each went
 signals     those it got, with what took them; the names its class waits for
 events      its audit trail
+documents   what of its arguments, outputs and payloads is small enough to come along
+resume      what a resume would do
+stuck       the runs that do not move on by themselves: how many, grouped by cause, one by one
+counts      how many are in which state, by class
+throughput  how many started and ended, hour by hour
+batches     a page of them; one with its jobs
+queues      what waits where, and for how long; dead letters
+processes   who works, and on what
 liveness    which ongoing runs nothing will move on, and who serves them
 deployment  how the loaded classes fit the ongoing runs
-counts      how many are in which state, by class
-stuck       those that do not move on by themselves: how many, grouped by cause, one by one
 
 Answers are frozen and free of presentation; each takes a connection and writes nothing.
 """

@@ -131,7 +131,7 @@ def counts(wanted: RunFilter) -> str:
 
     Up to twice as many that move: if not all are counted, more than the limit perform or are ready.
     """
-    if wanted.failed_with is not None:
+    if wanted.failed_with is not None and wanted.stuck is None:
         return f"SELECT w.lane, count(*) {_BY_FAILED} {_where(wanted)} GROUP BY w.lane"
     parts = [(lane, _in_lane(wanted, lane), 1 + (lane == MOVING)) for lane in lanes(wanted)]
     if MOVING in lanes(wanted):

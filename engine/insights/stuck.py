@@ -171,21 +171,20 @@ def parameters(settings: Settings, *, as_of: datetime | None = None) -> dict[str
 
 _FROM = "FROM {schema}.workflows w JOIN {schema}.workflow_steps s ON s.step_id = w.step_id"
 
-#: What failed is known by its error, which the index of errors holds: so many attempts are not read one by one.
-#: Only a body that ended after the pause, by a policy that skips, leaves its error on an attempt that did not fail.
+#: What failed is known by its error: so many runs and attempts are not read one by one, for indexes hold all
+#: that is asked. Only a body that ended after the pause, by a policy that skips, leaves its error on an attempt
+#: that did not fail; what follows that is held.
 _STUCK_PAUSED = f"""
-SELECT w.workflow_class, w.current_step AS step_name,
-       CASE WHEN e.error_class IS NULL
-                 OR w.updated_at > w.paused_at
-                    AND (SELECT s.status <> 'failed' FROM {{schema}}.workflow_steps s WHERE s.step_id = w.step_id)
-            THEN '{StuckReason.PAUSED_MANUAL}'
+SELECT w.workflow_class, w.settled_step AS step_name,
+       CASE WHEN e.error_class IS NULL OR h.status <> 'failed' THEN '{StuckReason.PAUSED_MANUAL}'
             WHEN e.error_class = '{_STEP_STALLED}' THEN '{StuckReason.STALLED}'
             ELSE '{StuckReason.PAUSED_ERROR}' END AS reason,
-       e.error_class, w.paused_at AS since, w.step_id
+       e.error_class, w.paused_at AS since, w.paused_attempt AS step_id
   FROM {{schema}}.workflows w
   LEFT JOIN {{schema}}.workflow_steps e
-    ON e.step_id = w.step_id AND e.workflow_id = w.workflow_id
+    ON e.step_id = w.paused_attempt
        AND e.error_class IS NOT NULL AND (e.reattempted_by IS NULL OR e.held IS NOT NULL)
+  LEFT JOIN {{schema}}.workflow_steps h ON h.step_id = w.paused_attempt AND h.held IS NOT NULL
  WHERE {_PAUSED}
 """
 

@@ -195,6 +195,7 @@ def _workflow_steps(tables: MetaData) -> None:
                 "error_class IS NOT NULL AND (reattempted_by IS NULL OR held IS NOT NULL)"
             ),
         ),
+        Index("workflow_steps_held", "step_id", postgresql_where=text("held IS NOT NULL")),
         Index(
             "workflow_steps_send_at",
             "send_at",

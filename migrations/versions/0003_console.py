@@ -53,6 +53,7 @@ def upgrade() -> None:
         ("workflows", "subject_id", ["subject_id"], "subject_id IS NOT NULL"),
         ("workflows", "ended_at", ["ended_at", "lane"], "ended_at IS NOT NULL"),
         ("workflow_steps", "send_at", ["send_at", "workflow_id"], "send_at IS NOT NULL"),
+        ("workflow_steps", "held", ["step_id"], "held IS NOT NULL"),
         (
             "workflow_steps",
             "waiting_since",

@@ -20,13 +20,15 @@ _KEYWORDS = {
     "ngettext": (1, 2),
     "nrich": (1, 2),
 }
+#: Without the moment and the tool, which would change with every run.
+_HEADER = {"domain": "pgbus", "project": "pgbus", "fuzzy": False}
 _METHODS = [("**.py", "python"), ("templates/**.html", "jinja2")]
 _OPTIONS = {"templates/**.html": {"trim_blocks": "true", "lstrip_blocks": "true"}}
 
 
 def extracted() -> Catalog:
     """Returns every message that the dashboard's code and templates mark."""
-    catalog = Catalog(domain="pgbus", fuzzy=False)
+    catalog = Catalog(**_HEADER)
     found = extract_from_dir(DASHBOARD, _METHODS, _OPTIONS, keywords=_KEYWORDS)
     for filename, _line, message, _comments, context in found:
         catalog.add(message, None, [(filename, 0)], context=context)
@@ -51,7 +53,7 @@ def catalog(language: str) -> Catalog:
 def renew(language: str) -> None:
     """Brings the stored catalog to the extracted messages; what was translated stays."""
     path = catalog_file(language)
-    known = catalog(language) if path.exists() else Catalog(language, domain="pgbus")
+    known = catalog(language) if path.exists() else Catalog(language, **_HEADER)
     known.update(extracted(), no_fuzzy_matching=True, update_header_comment=False)
     known.obsolete.clear()
     known.fuzzy = False

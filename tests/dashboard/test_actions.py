@@ -278,6 +278,20 @@ def test_what_a_scheduled_run_offers(alice, at):
     ]
 
 
+def test_nothing_is_likelier_than_the_rest_while_a_run_moves_by_itself(alice, at):
+    assert labels(alice.open(at("carry", performed=False)))[0] == "Run carry now…"
+
+
+def test_of_an_overdue_run_to_run_it_is_the_likeliest(alice, at, database):
+    run = at("carry", performed=False)
+    database.rows(
+        "UPDATE pgbus.workflow_steps SET scheduled_at = scheduled_at - interval '2 hours'"
+    )
+    database.rows("UPDATE pgbus.workflows SET updated_at = updated_at - interval '2 hours'")
+    assert labels(alice.open(run))[0] == "[Run carry now…]"
+    assert "Its message is sent again" in alice.said("run_now")
+
+
 def test_a_scheduled_step_runs_now(alice, at):
     run = at("carry", performed=False).reschedule(datetime.fromisoformat("2031-05-01T10:00Z"))
     _tone, text = alice.told(alice.open(run).press(run, "run_now", reason="urgent"))
@@ -481,13 +495,31 @@ def test_a_skip_is_not_done_to_another_step_than_the_page_named(alice, bob, fail
     assert failed.reload().current_step == "carry"
 
 
-def test_what_moved_by_itself_is_told_without_a_name(alice, at, driver):
-    run = at("fetch", performed=False)
+def test_what_moved_by_itself_is_told_without_the_name_of_who_moved_it_before(alice, at, driver):
+    run = at("carry", performed=False)
     alice.open(run)
     driver.drain()
     tone, text = alice.told(alice.press(run, "run_now"))
     assert tone == "warn"
-    assert text.startswith("Nothing was done: the run has moved on. Scheduled: carry runs in")
+    assert text.startswith("Nothing was done: the run has moved on. Waiting for batch Errand#call")
+
+
+def test_what_the_engine_did_is_told_without_a_name(alice, at, driver):
+    run = at("fetch", performed=False)
+    alice.open(run)
+    script(fetch=crash)
+    driver.drain()
+    _tone, text = alice.told(alice.press(run, "run_now"))
+    assert text.startswith("Nothing was done: the run has moved on. Paused on fetch: TimeoutError.")
+
+
+def test_a_resume_is_meant_for_the_pause_that_the_page_showed(alice, at):
+    run = at("fetch", performed=False).pause(actor="cli:bob", reason="look at it")
+    alice.open(run)
+    run.resume().pause(actor="cli:bob", reason="do not touch it")
+    _tone, text = alice.told(alice.press(run, "resume"))
+    assert text.startswith("Nothing was done: cli:bob paused the run just now.")
+    assert run.reload().status == "paused"
 
 
 def test_a_resume_is_not_done_when_it_would_do_another_thing_than_its_label_said(alice, at, driver):

@@ -97,6 +97,11 @@ def test_the_awaited_signal_is_the_likeliest_action_and_its_name_is_filled_in(al
     assert "Then await_shipment runs, and after it close." in alice.said("signal")
 
 
+def test_the_name_is_filled_in_when_the_class_waits_for_one_only(alice):
+    assert field(alice.open(Numbered.start()).form("signal"), "name") == "number"
+    assert field(alice.open(Shipping.start()).form("signal"), "name") == ""
+
+
 def test_the_signal_is_sent_and_the_step_runs_with_it(alice, waiting, driver):
     alice.open(waiting)
     answer = alice.press(

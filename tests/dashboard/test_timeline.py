@@ -226,7 +226,7 @@ def test_it_is_drawn_anew_when_something_happened_or_bars_grew_visibly():
     def version(*attempts, **options):
         return chart(timeline(*attempts, **options), WORDS).version
 
-    assert version(DONE, now=180) == version(DONE, now=180)
+    assert version(DONE, now=180) == version(DONE, now=180.1)
     assert version(DONE, now=180) != version(DONE, FAILED, now=180)
     assert version(DONE, now=180) != version(DONE, now=182)
     over = {"status": RunStatus.FINISHED}
