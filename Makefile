@@ -10,13 +10,16 @@ RUNS ?= 500
 DURATION ?= 150
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos check lint types imports format bench constraints clean
+.PHONY: help demo screenshots test chaos check lint types imports format bench constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: $(STAMP) ## run the demo shop: PostgreSQL, workers, a dispatcher, orders
 	$(BIN)/python -m demo
+
+screenshots: $(STAMP) $(BROWSER) ## renew the guide's pictures, taken of the demo (two minutes)
+	PYTHONPATH=tests $(BIN)/python -m demo.screenshots docs/images
 
 test: $(STAMP) $(BROWSER) ## run all tests, on the embedded PostgreSQL and on the installed one
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)

@@ -175,6 +175,14 @@ def pages(server: Server, _: int) -> Iterator[Figure]:
         yield Figure(f"{page}, ms", milliseconds, counted, "sequential count", at_most=most)
 
 
+def rendering(server: Server, _: int) -> Iterator[Figure]:
+    # One round: the best of many takes.
+    taken = interleave(server, 1, "pgbus_rendering")["pgbus_rendering"]
+    page, table = taken["page_ms"], taken["table_ms"]
+    yield Figure("a list page filled, ms", page, table, "plain Jinja table", at_most=3)
+    yield Figure("its HTML, bytes", taken["html_bytes"], 150_000, "150 KB", at_most=1)
+
+
 GROUPS: dict[str, Callable[[Server, int], Iterator[Figure]]] = {
     "drain": drain,
     "latency": latency,
@@ -187,4 +195,5 @@ GROUPS: dict[str, Callable[[Server, int], Iterator[Figure]]] = {
     "fan_outs": fan_outs,
     "sweep": sweep,
     "pages": pages,
+    "rendering": rendering,
 }

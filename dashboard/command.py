@@ -5,15 +5,20 @@ from __future__ import annotations
 import importlib
 import os
 import secrets
+import signal
+import socket
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from flask import Flask, redirect, url_for
-from waitress.server import create_server  # type: ignore[import-untyped]
+from waitress.server import create_server  # type: ignore[import-untyped] # it is without types
 
 from pgbus.dashboard.blueprint import create_blueprint
 from pgbus.dashboard.host import allow_anyone
-from pgbus.engine.cli.app import app_option, opened
+from pgbus.engine.cli.app import AppFailure, app_option, opened
+from pgbus.engine.cli.failures import BadSetting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,17 +62,11 @@ def dashboard(
             "you can reach."
         )
     with opened(app) as bus:
-        bus.check_schema()
         lets_in = _callable(auth) if auth else allow_anyone
-        site = standalone(bus, lets_in, secret_key or secrets.token_hex(32))
-        server = create_server(site, host=host, port=port)
-        click.echo(
-            f"The console is at http://{host}:{server.effective_port}/pgbus/; Ctrl-C stops it."
-        )
-        try:
-            server.run()
-        finally:
-            server.close()
+        bus.check_schema()
+        with _listening(host, port) as listener:
+            site = standalone(bus, lets_in, secret_key or secrets.token_hex(32))
+            _serve(site, listener)
 
 
 def standalone(bus: Pgbus, auth: Callable[..., object], secret_key: str) -> Flask:
@@ -77,8 +76,11 @@ def standalone(bus: Pgbus, auth: Callable[..., object], secret_key: str) -> Flas
     site.config["SESSION_COOKIE_SAMESITE"] = "Lax"
     # One of a neighbour on the same host, on another port, would be overwritten else.
     site.config["SESSION_COOKIE_NAME"] = "pgbus_session"
+    # Who may be anyone is whoever started it; of others the callable has told no name.
+    user = os.environ.get("USER") if auth is allow_anyone else None
     site.register_blueprint(
-        create_blueprint(bus, auth=auth, web_actor=_operator), url_prefix="/pgbus"
+        create_blueprint(bus, auth=auth, web_actor=(lambda _request: user) if user else None),
+        url_prefix="/pgbus",
     )
     site.add_url_rule("/", "root", _to_home)
     return site
@@ -88,18 +90,49 @@ def _to_home() -> Response:
     return redirect(url_for("pgbus.home"))
 
 
-def _operator(_request: object) -> str | None:
-    return os.environ.get("USER") or "standalone"
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family)
+    except OSError as problem:
+        raise BadSetting(
+            f"Port {port} of {host} cannot be used: {problem.strerror}. Choose others with --port and "
+            "--host; port 0 is any that is free."
+        ) from None
+
+
+def _serve(site: Flask, listener: socket.socket) -> None:
+    """Answer until Ctrl-C or SIGTERM."""
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, _end)
+    host, port = listener.getsockname()[:2]
+    at = f"[{host}]" if ":" in host else host
+    server = create_server(site, sockets=[listener])
+    click.echo(f"The console is at http://{at}:{port}/pgbus/; Ctrl-C stops it.")
+    try:
+        server.run()
+    finally:
+        server.close()
+
+
+def _end(_number: int, _frame: object) -> None:
+    raise SystemExit
 
 
 def _callable(named: str) -> Callable[..., Any]:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
     module, _, attribute = named.partition(":")
+    if not module or not attribute:
+        raise click.BadParameter(
+            f"{named!r} is not of the form module:attribute, such as shop.console:is_staff.",
+            param_hint="--auth",
+        )
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as problem:
-        raise click.BadParameter(
-            f"{named} cannot be loaded: {problem}", param_hint="--auth"
-        ) from None
+    except Exception as error:  # the host's own code may raise anything
+        raise AppFailure(named, error) from error
     if not callable(found):
         raise click.BadParameter(f"{named} is no callable.", param_hint="--auth")
-    return found  # type: ignore[no-any-return]
+    return found  # type: ignore[no-any-return] # what it returns is not known

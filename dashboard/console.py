@@ -103,7 +103,7 @@ class Console:
             may=functools.cache(functools.partial(self.host.allows, request._get_current_object())),  # type: ignore[attr-defined]  # noqa: SLF001 (werkzeug's way to the request itself)
             shown=self.host.shown,
             subject_url=self.host.url_of_subject,
-            url=self.url,
+            url=functools.cache(self.url),
         )
 
     def url(self, endpoint: str, **values: object) -> str:
@@ -128,7 +128,7 @@ class Console:
                 page=page,
                 shell=self._shell(words, attention),
                 words=words,
-                url=self.url,
+                url=viewer.url,
                 asset=functools.partial(self.url, "asset", version=assets.digest()),
                 may=viewer.may,
                 _=words.gettext,
@@ -151,7 +151,7 @@ class Console:
             language=str(words.locale),
             languages=languages.available(),
             zone=str(words.zone),
-            version=installed("pgbus"),
+            version=_release(),
             here=self.here(),
             toasts=toasts.taken(request.blueprint or "") if has_key else (),
             csrf_field=self.csrf_field(),
@@ -175,12 +175,18 @@ class Console:
 
 
 @functools.cache
+def _release() -> str:
+    return installed("pgbus")
+
+
+@functools.cache
 def environment() -> jinja2.Environment:
     """Return the console's own template environment: nothing of the host's can change a page."""
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("pgbus.dashboard"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        auto_reload=False,
         trim_blocks=True,
         lstrip_blocks=True,
     )

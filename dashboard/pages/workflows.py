@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
-from pgbus.dashboard.presenters import sentences
+from pgbus.dashboard.presenters import marks, sentences
 from pgbus.dashboard.presenters.status import STUCK_WORDS, status
-from pgbus.dashboard.words import COUNT_CAP, _
+from pgbus.dashboard.words import COUNT_CAP, _, code
 from pgbus.engine.insights import counts, runs
 from pgbus.engine.insights.stuck import StuckReason
 from pgbus.engine.states import RunStatus
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from pgbus.dashboard.console import Viewer
-    from pgbus.dashboard.presenters.status import Badge
-    from pgbus.engine.insights.runs import RunFilter, RunSummary, StepPlace, Tab
+    from pgbus.engine.insights.runs import RunFilter, RunSummary, Tab
     from pgbus.engine.storage.database import Connection
 
 PAGE_SIZE = 25
@@ -76,18 +75,17 @@ class RunLine:
     """One run of the list."""
 
     workflow_id: str
+    short_id: str
     href: str
-    badge: Badge
+    state: Markup
     sentence: Markup
     sentence_links: bool
     because: str | None
-    workflow_class: str
+    class_name: Markup
     subject: str | None
     subject_href: str | None
-    current_step: str
-    place: StepPlace | None
-    place_words: str
-    misplaced: str | None
+    step: Markup
+    place: Markup | str
     started: Markup
     last_activity: Markup
 
@@ -170,29 +168,31 @@ def line_of(run: RunSummary, viewer: Viewer) -> RunLine:
         href = viewer.subject_url(run.subject_type, run.subject_id)
     return RunLine(
         workflow_id=run.workflow_id,
+        short_id=f"…{run.workflow_id[-8:]}",
         href=viewer.url("run", workflow_id=run.workflow_id),
-        badge=told.badge,
+        state=marks.badge(words.gettext(told.badge.word), told.badge.tone, told.badge.icon),
         sentence=sentences.rendered(told.sentence, words, viewer.url),
         sentence_links=told.sentence.links,
         because=told.because,
-        workflow_class=run.workflow_class,
+        class_name=marks.class_name(run.workflow_class),
         subject=subject,
         subject_href=href,
-        current_step=run.current_step,
-        place=run.place,
-        place_words=_place_words(run.place, viewer) if run.place else "",
-        misplaced=misplaced(run, viewer),
+        step=code(run.current_step),
+        place=place_of(run, told.badge.tone, viewer),
         started=words.ago(run.created_at),
         last_activity=words.ago(run.updated_at),
     )
 
 
-def _place_words(place: StepPlace, viewer: Viewer) -> str:
-    words = viewer.words
-    return words.gettext(
-        "%(number)s of %(total)s",
-        number=words.number(place.number),
-        total=words.number(place.total),
+def place_of(run: RunSummary, tone: str, viewer: Viewer) -> Markup | str:
+    """Return where a run stands among its class's steps, or why it has no place there."""
+    if run.place is None:
+        return misplaced(run, viewer) or ""
+    return viewer.words.rich(
+        "%(rail)s %(number)s of %(total)s",
+        rail=marks.rail(run.place, tone),
+        number=viewer.words.number(run.place.number),
+        total=viewer.words.number(run.place.total),
     )
 
 

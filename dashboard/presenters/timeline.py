@@ -56,9 +56,10 @@ KINDS = (
     Kind("late_notice", "c-mark", _("late notice"), shape="hollow"),
 )
 
-#: What the bar of a body's run is called by what became of it.
+#: What the bar of a body's run is called by what became of it; that of a fan-out that waits has returned.
 _RAN = {
     AttemptStatus.COMPLETED: "completed",
+    AttemptStatus.WAITING: "completed",
     AttemptStatus.FAILED: "failed",
     AttemptStatus.CANCELLED: "ended",
     AttemptStatus.SKIPPED: "ended",

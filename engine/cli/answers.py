@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pgbus.engine.cli.sentences import at, duration, event_sentence, state_sentence, typed
 from pgbus.engine.cli.tables import aligned, printable, shortened, table
+from pgbus.engine.insights.phases import PhaseKind
 from pgbus.engine.states import available_actions
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def detail_text(detail: RunDetail, zone: ZoneInfo, app: str | None) -> str:
     sections = [
         aligned(_facts(detail, zone, app)),
         table(
-            ("step", "attempt", "status", "waited", "queued", "waiting", "ran", "worker", "error"),
+            ("step", "attempt", "status", *PhaseKind, "worker", "error"),
             [_attempt_row(attempt) for attempt in detail.attempts],
         ),
         *_outputs(detail),

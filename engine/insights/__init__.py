@@ -1,7 +1,7 @@
 """Read-only questions, one noun a module: whoever shows runs asks here.
 
 reading     one look at the database: all that a page asks is of one moment
-runs        a page of the list, and how many there are of each status
+runs        a page of the list, and how many there are of each status; selection, which those are
 detail      one run with all that happened to it
 attempts    the tries of its steps; phases, where the time of each went
 signals     those it got, with what took them; the names its class waits for

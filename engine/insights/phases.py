@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from pgbus.engine.states import Event, OnTimeout, RunStatus
+from pgbus.engine.states import AttemptStatus, Event, OnTimeout, RunStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ class PhaseKind(StrEnum):
 
     WAITED = "waited"
     QUEUED = "queued"
-    WAITING = "waiting"
+    WAITING = AttemptStatus.WAITING.value
     RAN = "ran"
 
 

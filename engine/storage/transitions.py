@@ -64,8 +64,9 @@ UPDATE {schema}.workflow_steps
 RETURNING status
 """
 
+#: The newest attempt was not tried again, whatever was held.
 _RELEASE_HELD = """
-UPDATE {schema}.workflow_steps SET held = NULL
+UPDATE {schema}.workflow_steps SET held = NULL, reattempted_by = NULL
  WHERE step_id = CAST(:step_id AS bigint) AND status = CAST(:source AS text)
 RETURNING status
 """

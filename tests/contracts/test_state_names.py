@@ -36,10 +36,11 @@ KNOWN = STATES | {member.value for kind in VERDICTS for member in kind}
 #: Words in single quotes that SQL has beside the states and verdicts, by what they are.
 OTHER_WORDS = {
     "gone",  # what claim() found before it knows better
+    "moving",  # a lane, of two states
     *("policy", "stall", "system"),  # causes, and an actor
     *("dead_letter", "error", "error_class", "error_message", "failed_at"),  # keys in JSON
     *("message_id", "outcome", "queue", "read_count", "workflow_id"),  # more of them
-    *("batch", "batch_id", "body", "not_before", "wait"),  # and more
+    *("batch", "batch_id", "body", "name", "not_before", "wait", "wait_until"),  # and more
     *("q", "pgmq", "pg_namespace", "trigger", "c"),  # names of PGMQ and of catalogs
     *("q_", "read_"),  # what names of tables and functions of a queue begin with
 }

@@ -102,6 +102,14 @@ def test_what_lasts_is_drawn_until_now_and_has_no_end():
     assert told["now"] == ms(10)
 
 
+def test_the_body_of_a_fan_out_that_waits_for_its_jobs_has_completed():
+    waits = attempt(1, [(RAN, 0, 2), (WAITING, 2, None)], status=AttemptStatus.WAITING)
+    told = drawn(timeline(waits, now=10, status=RunStatus.WAITING))
+    assert told["bars"]["completed"]["length"] == [2 * 60_000]
+    assert told["bars"]["waiting"]["length"] == [8 * 60_000]
+    assert told["ends"]["x"] == []
+
+
 def test_pauses_are_a_row_of_their_own_above_the_attempts():
     told = drawn(
         timeline(DONE, pauses=[Pause(at(2), at(4), "bo", None), Pause(at(100), None, "bo", None)])

@@ -16,12 +16,18 @@ from waitress.server import create_server
 from pgbus import Pgbus
 from pgbus.dashboard import allow_anyone, create_blueprint
 
-#: Reports to the test what ran that should not, and what the policy kept from running.
+#: Reports to the test what ran that should not, and what the policy kept from running; counts refreshes
+#: and how far anything moved by itself.
 _WATCH = """
-window.ran = [];
-window.alert = window.confirm = window.prompt = (text) => { window.ran.push(String(text)); };
+window.alert = window.confirm = window.prompt = (text) => { window.complain(String(text)); };
 document.addEventListener("securitypolicyviolation",
-    (event) => window.ran.push(`${event.violatedDirective} ${event.blockedURI}`));
+    (event) => window.complain(`${event.violatedDirective} ${event.blockedURI} ${event.sample}`));
+window.refreshes = 0;
+document.addEventListener("pgbus:live", () => { window.refreshes += 1; });
+window.moved = 0;
+new PerformanceObserver((list) => list.getEntries().forEach((one) => {
+    if (!one.hadRecentInput) window.moved += one.value;
+})).observe({ type: "layout-shift", buffered: true });
 """
 
 
@@ -90,29 +96,44 @@ def console(serve):
 
 @pytest.fixture
 def open_page(chrome):
-    """Opens an address in a window of its own; fails when a script of the page, or a policy, complains."""
-    windows = []
+    """Opens an address in a window of its own; fails when a script of any page, or a policy, complains.
 
-    def open_page(address, **options):
+    With `clock` the window's timers go on only as the test lets them.
+    """
+    windows, complaints = [], []
+
+    def complain(source, text):
+        complaints.append(f"{source['page'].url}: {text}")
+
+    def open_page(address, *, clock=False, **options):
         window = chrome.new_context(
             **{"locale": "en-GB", "viewport": {"width": 1440, "height": 900}, **options}
         )
         window.set_default_timeout(10_000)
+        window.expose_binding("complain", complain)
         window.add_init_script(_WATCH)
+        window.on("weberror", lambda failed: complaints.append(f"{failed.page.url}: {failed.error}"))
         windows.append(window)
         page = window.new_page()
-        page.complaints = []
-        page.on("pageerror", lambda error: page.complaints.append(str(error)))
+        if clock:
+            page.clock.install()
         page.goto(address)
         return page
 
     yield open_page
-    ran = [
-        problem
-        for window in windows
-        for page in window.pages
-        for problem in [*page.complaints, *page.evaluate("window.ran ?? []")]
-    ]
     for window in windows:
         window.close()
-    assert ran == []
+    assert complaints == []
+
+
+@pytest.fixture
+def refresh():
+    """Lets the time of a window with a `clock` pass until the page has refreshed itself."""
+
+    def refresh(page, times=1):
+        for _ in range(times):
+            seen = page.evaluate("window.refreshes")
+            page.clock.run_for(12_000)
+            page.wait_for_function("seen => window.refreshes > seen", arg=seen)
+
+    return refresh

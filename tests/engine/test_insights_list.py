@@ -11,7 +11,7 @@ from sqlalchemy import String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from support.sweeps import age
 
-from pgbus import Workflow, step
+from pgbus import Workflow, on_exception, step
 from pgbus.engine.errors import BadCursor
 from pgbus.engine.insights import runs
 from pgbus.engine.insights.runs import NO_ERROR, RunFilter
@@ -48,6 +48,20 @@ class Export(Workflow):
 class Customs(Workflow):
     @step(wait_for="cleared")
     def wait(self): ...
+
+
+class Transit(Workflow):
+    policies = (
+        on_exception(TimeoutError, action="reattempt"),
+        on_exception(LookupError, action="skip"),
+    )
+
+    @step
+    def cross(self):
+        self.meanwhile()
+        raise TimeoutError if self.arguments["late"] else LookupError
+
+    def meanwhile(self): ...
 
 
 @pytest.fixture
@@ -302,6 +316,27 @@ class TestFilters:
         run.cancel()
         assert ids(list_page(status="all", error_class="ConnectionError")) == [run.workflow_id]
         assert counts(error_class="ConnectionError")[RunStatus.CANCELLED] == 1
+
+    @pytest.mark.parametrize(
+        ("late", "error", "stuck"),
+        [
+            (True, "TimeoutError", StuckReason.PAUSED_ERROR),
+            (False, "LookupError", StuckReason.PAUSED_MANUAL),
+        ],
+    )
+    def test_an_error_that_a_policy_answered_counts_while_the_answer_is_held(
+        self, bus, driver, list_page, counts, monkeypatch, late, error, stuck
+    ):
+        monkeypatch.setattr(Transit, "meanwhile", lambda self: bus.find(self.workflow_id).pause())
+        run = Transit.start(late=late)
+        driver.drain()
+        assert ids(list_page(error_class=error)) == [run.workflow_id]
+        assert ids(list_page(error_class=error, stuck=stuck)) == [run.workflow_id]
+        assert counts(error_class=error)[RunStatus.PAUSED] == 1
+        assert counts(error_class=error, stuck=stuck)[RunStatus.PAUSED] == 1
+        run.reload().cancel()
+        assert ids(list_page(status="all", error_class=error)) == [run.workflow_id]
+        assert counts(error_class=error)[RunStatus.CANCELLED] == 1
 
     def test_no_error_is_a_filter_of_its_own(self, bus, driver, list_page, counts):
         failed, done = Import.start(fails=True), Export.start()
