@@ -277,8 +277,8 @@ def main(url: str, mode: str = "") -> dict[str, float]:
             return {}
         taken: dict[str, list[float]] = defaultdict(list)
         for _ in range(TIMES):
-            taken["count"].append(milliseconds(lambda: counting.execute(COUNT)))
             for name, page in asked.items():
+                taken["count"].append(milliseconds(lambda: counting.execute(COUNT)))
                 taken[name].append(milliseconds(partial(look, page)))
     return {name: statistics.median(times) for name, times in taken.items()}
 

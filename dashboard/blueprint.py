@@ -6,13 +6,13 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
-from flask import Blueprint, Response, current_app, g, request
+from flask import Blueprint, Response, current_app, request
 from flask_wtf.csrf import validate_csrf
 from werkzeug.exceptions import RequestEntityTooLarge
 from wtforms.validators import ValidationError
 
 from pgbus.dashboard import assets
-from pgbus.dashboard.console import CHART, Console
+from pgbus.dashboard.console import Console
 from pgbus.dashboard.host import Host, allow_anyone
 from pgbus.dashboard.views import (
     actions,
@@ -65,11 +65,9 @@ _ROUTES: tuple[tuple[str, str, dict[str, Callable[..., Any]]], ...] = (
 )
 
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'{styles}; img-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-#: Plotly makes one empty style element: this is the digest of nothing.
-_NO_STYLE = " 'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -171,9 +169,7 @@ def _guard(console: Console) -> Response | None:
 
 def _secured(response: Response) -> Response:
     """Give a response the headers that keep a page to itself."""
-    response.headers["Content-Security-Policy"] = _POLICY.format(
-        styles=_NO_STYLE if g.get(CHART) else ""
-    )
+    response.headers["Content-Security-Policy"] = _POLICY
     for header, value in _HEADERS.items():
         response.headers[header] = value
     response.headers.setdefault("Cache-Control", "no-store")

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from pgbus.engine.settings import Settings
     from pgbus.engine.storage.database import Connection
 
-#: Set in `g` by a page with a chart, which needs a word more in its content security policy.
-CHART = "_pgbus_chart"
 THEME_COOKIE = "pgbus_theme"
 THEMES = ("auto", "light", "dark")
 

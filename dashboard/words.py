@@ -55,7 +55,8 @@ class Words:
 
     def gettext(self, message: str, **parts: object) -> str:
         """Return the message in the viewer's language, its `%(name)s` filled in."""
-        text = self.translations.gettext(message)
+        # To a catalog the empty message is its own header.
+        text = self.translations.gettext(message) if message else ""
         return text % parts if parts else text
 
     def ngettext(self, singular: str, plural: str, num: int, **parts: object) -> str:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from markupsafe import Markup
 
-from pgbus.dashboard.pages.workflows import misplaced
 from pgbus.dashboard.presenters import actions, attempts, sentences, timeline, trail
 from pgbus.dashboard.presenters.documents import Shelf, readable
 from pgbus.dashboard.presenters.happening import happening
-from pgbus.dashboard.presenters.status import Badge, status
+from pgbus.dashboard.presenters.status import Badge, misplaced, status
 from pgbus.dashboard.words import _, code, foreign
 from pgbus.engine.insights import detail as insights
 from pgbus.engine.insights import events, runs, signals
@@ -58,7 +57,7 @@ class Head:
     sentence: Markup
     because: str | None
     place: StepPlace | None
-    misplaced: str | None
+    misplaced: str
     class_name: str
     class_href: str
     subject: str | None
@@ -376,7 +375,7 @@ def head(run: RunSummary, viewer: Viewer) -> Head:
         sentence=sentences.rendered(told.sentence, viewer.words, viewer.url),
         because=told.because,
         place=run.place,
-        misplaced=misplaced(run, viewer),
+        misplaced=viewer.words.gettext(misplaced(run)) if run.place is None else "",
         class_name=run.workflow_class,
         class_href=viewer.url("workflows", status="all", workflow_class=run.workflow_class),
         subject=subject,

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
 from pgbus.dashboard.presenters import marks, sentences
-from pgbus.dashboard.presenters.status import STUCK_WORDS, status
+from pgbus.dashboard.presenters.status import STUCK_WORDS, misplaced, status
 from pgbus.dashboard.words import COUNT_CAP, _, code
 from pgbus.engine.insights import counts, runs
 from pgbus.engine.insights.stuck import StuckReason
@@ -187,24 +187,13 @@ def line_of(run: RunSummary, viewer: Viewer) -> RunLine:
 def place_of(run: RunSummary, tone: str, viewer: Viewer) -> Markup | str:
     """Return where a run stands among its class's steps, or why it has no place there."""
     if run.place is None:
-        return misplaced(run, viewer) or ""
+        return viewer.words.gettext(misplaced(run))
     return viewer.words.rich(
         "%(rail)s %(number)s of %(total)s",
         rail=marks.rail(run.place, tone),
         number=viewer.words.number(run.place.number),
         total=viewer.words.number(run.place.total),
     )
-
-
-def misplaced(run: RunSummary, viewer: Viewer) -> str | None:
-    """Say why a run has no place among its class's steps; None when it has one."""
-    if not run.class_loaded:
-        return viewer.words.gettext("class not loaded here")
-    if run.step_removed:
-        return viewer.words.gettext("retired step")
-    if not run.step_declared:
-        return viewer.words.gettext("undeclared step")
-    return None
 
 
 def query_of(wanted: RunFilter) -> dict[str, str]:

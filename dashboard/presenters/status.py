@@ -139,6 +139,15 @@ def status(run: RunSummary) -> Status:
             return _cancelled(run)
 
 
+def misplaced(run: RunSummary) -> str:
+    """Return the message that says why a run has no place among its class's steps; "" for one that has."""
+    if not run.class_loaded:
+        return _("class not loaded here")
+    if run.step_removed:
+        return _("retired step")
+    return "" if run.step_declared else _("undeclared step")
+
+
 def _ready(run: RunSummary) -> Status:
     if run.class_loaded and not run.step_declared:
         return _off_the_class(run)

@@ -1,6 +1,7 @@
 // The console's own script: dialogs, theme, copying, and pages that keep themselves up to date.
 // Every page works without it: a dialog is a plain #fragment then, and an old page is reloaded by hand.
 (() => {
+  const PATIENCE = 20000; // milliseconds: PostgreSQL has fewer to answer a page
   const root = document.documentElement;
   const all = (selector, act, within = document) => within.querySelectorAll(selector).forEach(act);
 
@@ -19,7 +20,15 @@
       link.setAttribute("role", "button");
       link.setAttribute("aria-haspopup", "dialog");
     });
-    all("dialog[data-modal]:not(:modal)", (dialog) => { dialog.open = false; dialog.showModal(); });
+    // One that came open with its page: once it is left, its address must not open it again.
+    all("dialog[data-modal]:not(:modal)", (dialog) => {
+      dialog.open = false;
+      dialog.showModal();
+      dialog.addEventListener("close", () => {
+        dialog.removeAttribute("data-modal");
+        history.replaceState(null, "", dialog.querySelector("[data-close]").href);
+      }, { once: true });
+    });
   };
 
   // Asks the server for a dialog, so that a page of many rows need not carry one for each.
@@ -109,6 +118,7 @@
       this.stopped = !this.stopped;
       const button = document.querySelector("[data-live-switch]");
       button.textContent = this.stopped ? button.dataset.start : button.dataset.stop;
+      clearTimeout(this.timer);
       if (this.stopped) this.say("stopped"); else this.read();
     },
     plan() {
@@ -127,8 +137,10 @@
     async read() {
       clearTimeout(this.timer);
       if (this.busy()) { this.say("waiting"); this.plan(); return; }
+      const late = new AbortController();
+      this.timer = setTimeout(() => late.abort(), PATIENCE);
       try {
-        const answer = await fetch(location.href, { headers: { "X-Pgbus-Live": "1" } });
+        const answer = await fetch(location.href, { headers: { "X-Pgbus-Live": "1" }, signal: late.signal });
         if (!answer.ok) throw new Error(answer.status);
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
         if (!page.getElementById("main")) throw new Error("another page");

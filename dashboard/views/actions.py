@@ -7,10 +7,9 @@ import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from flask import g, redirect, request
+from flask import redirect, request
 
 from pgbus.dashboard import forms, toasts
-from pgbus.dashboard.console import CHART
 from pgbus.dashboard.forms import FormProblem
 from pgbus.dashboard.pages import run
 from pgbus.dashboard.parameters import BadParameter
@@ -92,7 +91,6 @@ def back(console: Console, workflow_id: str, verb: str) -> Redirect:  # noqa: AR
 
 def _again(console: Console, workflow_id: str, refused: RefusedForm) -> Response:
     """Show the run with the form as it was filled in, and what is wrong with it."""
-    setattr(g, CHART, True)
     load = functools.partial(run.load, workflow_id=workflow_id, refused=refused)
     return console.show(load, status=HTTPStatus.UNPROCESSABLE_ENTITY)
 

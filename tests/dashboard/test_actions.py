@@ -538,14 +538,15 @@ def test_a_move_between_the_look_and_the_verb_is_noticed(alice, failed, monkeypa
 
     def after_another(self, **arguments):
         monkeypatch.setattr(Run, "resume", resume)
-        type(self)(self._services, self._row).resume(actor="dashboard:bob")
+        other = type(self)(self._services, self._row)
+        other.resume(actor="dashboard:bob").pause(actor="dashboard:bob")
         return self.resume(**arguments)
 
     alice.open(failed)
     monkeypatch.setattr(Run, "resume", after_another)
     _tone, text = alice.told(alice.press(failed, "resume"))
-    assert text.startswith("Nothing was done: dashboard:bob resumed the run just now.")
-    assert len(failed.steps) == 2
+    assert text.startswith("Nothing was done: dashboard:bob paused the run just now.")
+    assert failed.reload().status == "paused"
 
 
 @pytest.mark.parametrize("seen", [None, "", "paused", "paused|1|failed|x", "||||2026-11-29T03:00"])

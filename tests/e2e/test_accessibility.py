@@ -1,0 +1,175 @@
+"""Every page under axe, in both themes, wide and narrow, its dialogs open; nothing scrolls sideways."""
+
+from __future__ import annotations
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from parcels import fill
+from playwright.sync_api import expect
+
+from pgbus.dashboard import allow_anyone
+
+RULES = {
+    "resultTypes": ["violations"],
+    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+}
+#: What a theme can change.
+COLOURS = {"resultTypes": ["violations"], "runOnly": ["cat.color"]}
+WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 360, "height": 740}
+AXE = Axe()
+
+
+@pytest.fixture
+def runs(bus, driver, database):
+    found = fill(bus, driver, database)
+    database.rows(
+        "INSERT INTO pgbus.processes (process_id, kind, host, pid, revision, details, started_at, heartbeat_at)"
+        " SELECT gen_random_uuid(), 'worker', 'worker-' || n, n, 'b81d07e', '{\"queues\": []}', now(), now()"
+        " - n * interval '1 minute' FROM generate_series(0, 3) n"
+    )
+    return found
+
+
+def violations(page, where, rules, within=None):
+    """What axe has against the page, each with the first element that has it."""
+    found = AXE.run(page, context=within, options=rules).response["violations"]
+    return [
+        (where, one["id"], node["target"], node["failureSummary"])
+        for one in found
+        for node in one["nodes"][:1]
+    ]
+
+
+def looked_at(page, where, within=None):
+    """What is wrong with what the page shows, in each theme and width."""
+    wrong = []
+    for size in (WIDE, NARROW):
+        page.set_viewport_size(size)
+        page.emulate_media(color_scheme="light")
+        place = f"{where} at {size['width']}"
+        wrong += violations(page, place, RULES, within)
+        page.emulate_media(color_scheme="dark")
+        wrong += violations(page, f"{place}, dark", COLOURS, within)
+        if within is None:
+            wrong += sideways(page, place)
+    page.set_viewport_size(WIDE)
+    page.emulate_media(color_scheme="light")
+    return wrong
+
+
+def sideways(page, where):
+    """Whether the page is wider than its window, and by what."""
+    return page.evaluate(
+        """where => {
+            const room = document.documentElement.clientWidth;
+            if (document.documentElement.scrollWidth <= room) return [];
+            const wide = [...document.querySelectorAll("main *, header *, footer *")]
+                .filter((one) => one.getBoundingClientRect().right > room + 1);
+            return [[where, "scrolls sideways", wide.slice(0, 3).map((one) => one.outerHTML.slice(0, 120))]];
+        }""",
+        where,
+    )
+
+
+def test_lists_and_overviews_are_for_everybody(runs, console, open_page, bus, driver):
+    (batch,) = {a.batch_id for a in runs["batch"].steps if a.batch_id}
+    page, wrong = open_page(console), []
+    for path in (
+        "/",
+        "/workflows?status=all",
+        "/workflows?error_class=Nobody",
+        "/workflows/attention",
+        "/batches?status=all",
+        f"/batches/{batch}",
+    ):
+        page.goto(f"{console}{path}")
+        if details := page.locator("summary").all():
+            details[0].click()
+        wrong += looked_at(page, path)
+    assert wrong == []
+
+
+def test_the_dialogs_of_groups_are_for_everybody(runs, console, open_page):
+    page, wrong = open_page(f"{console}/workflows/attention"), []
+    for label in ("Resume 1", "Cancel 1", "Run 1 now"):
+        page.get_by_role("button", name=label).first.click()
+        expect(page.get_by_role("dialog")).to_be_visible()
+        wrong += looked_at(page, label, "dialog:modal")
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("kind", ["failed", "waiting", "finished", "batch", "later"])
+def test_a_run_and_its_dialogs_are_for_everybody(runs, console, open_page, kind):
+    page = open_page(f"{console}/workflows/{runs[kind].workflow_id}")
+    page.locator("#timeline-chart .plot-container").wait_for()
+    wrong = looked_at(page, kind)
+    for offer in page.locator("a[data-dialog]").all():
+        name = offer.inner_text()
+        offer.click()
+        expect(page.get_by_role("dialog")).to_be_visible()
+        wrong += looked_at(page, f"{kind}, {name}", "dialog:modal")
+        page.keyboard.press("Escape")
+    assert wrong == []
+
+
+def test_a_refused_form_and_a_toast_are_for_everybody(runs, console, open_page):
+    page = open_page(f"{console}/workflows/{runs['waiting'].workflow_id}")
+    page.get_by_label("Payload").fill("[")
+    page.get_by_role("button", name="Send the signal").click()
+    expect(page.get_by_role("alert")).to_be_visible()
+    wrong = looked_at(page, "a refused form")
+    page.get_by_label("Signal", exact=True).fill("noticed")
+    page.get_by_label("Payload").fill("{}")
+    page.get_by_role("button", name="Send the signal").click()
+    expect(page.locator(".toast")).to_be_visible()
+    wrong += looked_at(page, "a toast")
+    assert wrong == []
+
+
+def test_the_parts_of_a_run_are_for_everybody(runs, console, open_page):
+    address = f"{console}/workflows/{runs['failed'].workflow_id}"
+    page, wrong = open_page(address), []
+    (attempt,) = runs["failed"].steps
+    for path in ("attempts", f"attempts/{attempt.step_id}", "signals", "events", "arguments"):
+        page.goto(f"{address}/{path}")
+        wrong += looked_at(page, path)
+    assert wrong == []
+
+
+def test_pages_that_say_no_are_for_everybody(runs, console, open_page, bus, serve, monkeypatch):
+    from pgbus.engine import errors
+    from pgbus.engine.insights import reading
+
+    page = open_page(f"{console}/nothing")
+    wrong = looked_at(page, "no page")
+    for path in (
+        "/workflows/01a0ea1f-7a31-7d18-b2c4-e91d07f4aa58",
+        "/workflows?created_from=yesterday",
+        "/workflows?after=%3Cb%3E",
+    ):
+        page.goto(f"{console}{path}")
+        wrong += looked_at(page, path)
+
+    def away(_services):
+        raise errors.DatabaseAway("gone")
+
+    monkeypatch.setattr(reading, "reading", away)
+    page.goto(f"{console}/workflows")
+    wrong += looked_at(page, "away")
+    with serve(auth=None) as closed:
+        page.goto(closed)
+        wrong += looked_at(page, "not let in")
+    with serve(auth=allow_anyone, can=lambda _request, _verb: False) as careful:
+        page.goto(f"{careful}/workflows/nothing")
+        wrong += looked_at(page, "denied")
+    assert wrong == []
+
+
+def test_an_empty_console_is_for_everybody(console, open_page):
+    page, wrong = open_page(console), []
+    for path in ("/", "/workflows", "/workflows/attention", "/batches"):
+        page.goto(f"{console}{path}")
+        wrong += looked_at(page, f"empty {path}")
+    assert wrong == []
