@@ -18,7 +18,7 @@ help: ## list the targets
 demo: $(STAMP) ## run the demo shop: PostgreSQL, workers, a dispatcher, orders
 	$(BIN)/python -m demo
 
-screenshots: $(STAMP) $(BROWSER) ## renew the guide's pictures, taken of the demo (two minutes)
+screenshots: $(STAMP) $(BROWSER) ## renew the guide's pictures, taken of the demo (three minutes)
 	PYTHONPATH=tests $(BIN)/python -m demo.screenshots docs/images
 
 test: $(STAMP) $(BROWSER) ## run all tests, on the embedded PostgreSQL and on the installed one

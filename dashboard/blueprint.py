@@ -56,7 +56,11 @@ _ROUTES: tuple[tuple[str, str, dict[str, Callable[..., Any]]], ...] = (
     ("/workflows/<workflow_id>/events", "events", {_READ: run.show_events}),
     ("/workflows/<workflow_id>/arguments", "arguments", {_READ: run.show_arguments}),
     ("/workflows/<workflow_id>/timeline.json", "timeline", {_READ: run.timeline}),
-    ("/workflows/<workflow_id>/actions/<verb>", "action", {_READ: actions.back, _WRITE: actions.act}),
+    (
+        "/workflows/<workflow_id>/actions/<verb>",
+        "action",
+        {_READ: actions.back, _WRITE: actions.act},
+    ),
     ("/batches", "batches", {_READ: batches.show}),
     ("/batches/<batch_id>", "batch", {_READ: batches.show_one}),
     ("/preferences", "preferences", {_WRITE: preferences.change}),

@@ -75,9 +75,7 @@ class Console:
         self.bus = bus
         self.host = host
 
-    def show(
-        self, load: Callable[[Connection, Viewer], Page], *, status: int = 200
-    ) -> Response:
+    def show(self, load: Callable[[Connection, Viewer], Page], *, status: int = 200) -> Response:
         """Return a page that is read in one snapshot of the database."""
         with reading.reading(self.bus.services) as connection:
             self.bus.check_schema()

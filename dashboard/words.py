@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -119,20 +120,22 @@ class Words:
             return self.gettext("%(number)s ms", number=self.number(round(seconds * 1000)))
         if seconds < _SHORT:
             return self.gettext(_SECONDS, number=self.number(round(seconds, 1)))
-        return " ".join(self._in_units(seconds)[:2])
+        return " ".join(self._in_units(seconds))
 
     def _distance(self, moment: datetime) -> str:
-        """Return how far a moment is, in its largest unit: more would only flicker."""
+        """Return how long ago a moment was, in its largest unit, or in how long it comes, in two."""
         seconds = (moment - self.now).total_seconds()
-        if abs(seconds) < 1:
+        if 0 <= seconds < 1:
+            return self.gettext("in a moment")
+        if seconds >= 1:
+            return self.gettext("in %(time)s", time=" ".join(self._in_units(_rounded(seconds))))
+        if seconds > -1:
             return self.gettext("just now")
-        length = self._in_units(abs(seconds))[0]
-        if seconds < 0:
-            return self.gettext("%(time)s ago", time=length)
-        return self.gettext("in %(time)s", time=length)
+        # Of the past a second unit would only flicker.
+        return self.gettext("%(time)s ago", time=self._in_units(-seconds)[0])
 
     def _in_units(self, seconds: float) -> list[str]:
-        """Return a length of at least half a second, the largest unit first, without those of zero."""
+        """Return a length of at least half a second in its two largest units, without one of zero."""
         left, parts = round(seconds), list[tuple[str, int]]()
         for unit, length in _UNITS:
             number, left = divmod(left, length)
@@ -146,6 +149,14 @@ class Words:
     def _time(self, moment: datetime, words: str) -> Markup:
         title, text = escape(self.exact(moment)), escape(words)
         return Markup(f'<time datetime="{moment.isoformat()}" title="{title}">{text}</time>')  # noqa: S704 (escaped)
+
+
+def _rounded(seconds: float) -> float:
+    """Return a length of which the smaller unit that is told is whole: what comes in two days, says so."""
+    for (_unit, length), (_smaller, step) in itertools.pairwise(_UNITS):
+        if seconds > length - step / 2:
+            return round(seconds / step) * step
+    return seconds
 
 
 @functools.lru_cache(maxsize=1024)

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
 _PROJECT = Path(__file__).resolve().parent.parent
-_DESK = {"width": 1280, "height": 840}
+_DESK = {"width": 1440, "height": 800}
 _PHONE = {"width": 390, "height": 844}
 _STARTING = 60
-#: A bank that is away pauses three runs, and a misspelt address three others, in about a minute.
+#: A bank that is away pauses three runs, and a misspelt address three others, within two minutes.
 _GROUP = re.compile(r"[3-9]|\d\d")
 _FILLING = 180
 
@@ -57,7 +57,7 @@ def _demo() -> Iterator[str]:
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="pgbus-screenshots-") as data:
         demo = subprocess.Popen(  # noqa: S603 (our own command line)
-            [sys.executable, "-m", "demo", "--data", data, "--port", str(port), "--rate", "1"],
+            [sys.executable, "-m", "demo", "--data", data, "--port", str(port), "--rate", "0.5"],
             cwd=_PROJECT,
             stdout=subprocess.DEVNULL,
         )
@@ -111,13 +111,13 @@ def _workflows(page: Page, console: str) -> Page:
 
 def _paused_run(page: Page, console: str) -> Page:
     page.goto(f"{console}/workflows?status=paused&current_step=charge")
-    page.locator("tbody tr").last.locator("a").last.click()
+    page.locator("tbody tr").first.locator("a").last.click()
     page.locator("#timeline .main-svg").first.wait_for()
     return page
 
 
 def _timeline(page: Page, console: str) -> Locator:
-    return _paused_run(page, console).get_by_role("region", name="Timeline")
+    return _paused_run(page, console).get_by_role("region", name="Timeline", exact=True)
 
 
 def _attention(page: Page, console: str) -> Page:

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
+from markupsafe import Markup
+
 from pgbus.dashboard.presenters import marks, sentences
 from pgbus.dashboard.presenters.status import STUCK_WORDS, misplaced, status
 from pgbus.dashboard.words import COUNT_CAP, _, code
@@ -14,8 +16,6 @@ from pgbus.engine.insights.stuck import StuckReason
 from pgbus.engine.states import RunStatus
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
-
     from pgbus.dashboard.console import Viewer
     from pgbus.engine.insights.runs import RunFilter, RunSummary, Tab
     from pgbus.engine.storage.database import Connection
@@ -188,12 +188,12 @@ def place_of(run: RunSummary, tone: str, viewer: Viewer) -> Markup | str:
     """Return where a run stands among its class's steps, or why it has no place there."""
     if run.place is None:
         return viewer.words.gettext(misplaced(run))
-    return viewer.words.rich(
-        "%(rail)s %(number)s of %(total)s",
-        rail=marks.rail(run.place, tone),
+    words = viewer.words.gettext(
+        "%(number)s of %(total)s",
         number=viewer.words.number(run.place.number),
         total=viewer.words.number(run.place.total),
     )
+    return Markup('<span class="nowrap">%s %s</span>') % (marks.rail(run.place, tone), words)
 
 
 def query_of(wanted: RunFilter) -> dict[str, str]:

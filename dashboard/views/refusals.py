@@ -63,7 +63,7 @@ def not_let_in(console: Console) -> Response:
         Markup(
             '<!doctype html><html lang="%s"><meta charset="utf-8"><meta name="color-scheme" '
             'content="light dark"><meta name="viewport" content="width=device-width"><title>%s</title>'
-            "<main><h1>%s</h1><p>%s</p><pre>%s</pre></main>"
+            "<main><h1>%s</h1><p>%s</p><p><code>%s</code></p></main>"
         )
         % (str(words.locale).replace("_", "-"), title, title, text, example),
         403,

@@ -48,10 +48,17 @@ def test_a_length_is_told_in_its_two_largest_units(words, seconds, told):
         (timedelta(seconds=-0.5), "just now"),
         (timedelta(seconds=-4), "4 s ago"),
         (timedelta(minutes=-14, seconds=-40), "14 min ago"),
-        (timedelta(hours=50), "in 2 d"),
+        (timedelta(0), "in a moment"),
+        (timedelta(seconds=4), "in 4 s"),
+        (timedelta(minutes=5, seconds=-0.4), "in 5 min"),
+        (timedelta(hours=50), "in 2 d 2 h"),
+        (timedelta(days=2, seconds=-2), "in 2 d"),
+        (timedelta(days=1, minutes=-2), "in 1 d"),
+        (timedelta(hours=3, seconds=-20), "in 3 h"),
+        (timedelta(hours=3, seconds=-40), "in 2 h 59 min"),
     ],
 )
-def test_a_distance_is_told_in_one_unit(words, distance, told):
+def test_a_distance_is_told_as_far_as_it_matters(words, distance, told):
     assert f">{told}</time>" in words.ago(NOW + distance)
 
 
