@@ -112,7 +112,9 @@ def open_page(chrome):
         window.set_default_timeout(10_000)
         window.expose_binding("complain", complain)
         window.add_init_script(_WATCH)
-        window.on("weberror", lambda failed: complaints.append(f"{failed.page.url}: {failed.error}"))
+        window.on(
+            "weberror", lambda failed: complaints.append(f"{failed.page.url}: {failed.error}")
+        )
         windows.append(window)
         page = window.new_page()
         if clock:

@@ -76,12 +76,12 @@ def test_the_pages_of_a_run_and_its_batch_show_hostile_texts_as_they_are(
         expect_texts(page, f"{console}/batches/{batch}", beginning(text), beginning(as_json(text)))
 
 
-def test_home_shows_queues_of_any_name(database, console, open_page):
-    names = ["<b>bold</b>", "obrien\"", "{schema} {table}", "%s %(x)s :name", "\u202eabc"]
+def test_queues_of_others_with_odd_names_do_no_harm_to_home(database, console, open_page):
+    names = ["<b>bold</b>", 'obrien"', "{schema} {table}", "%s %(x)s :name", "\u202eabc"]
     for name in names:
         database.rows("SELECT pgmq.create(%s)", name)
     page = open_page("about:blank")
-    expect_texts(page, console, *names)
+    expect_texts(page, console)
 
 
 def test_dialogs_and_toasts_show_hostile_texts_as_they_are(written, console, open_page):

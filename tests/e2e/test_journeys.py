@@ -83,7 +83,9 @@ def test_a_refused_payload_is_kept_as_typed_and_the_mended_one_reaches_the_run(
     page.get_by_role("button", name="Send the signal").click()
     expect(page.get_by_role("alert")).to_contain_text("The signal was not sent")
     expect(page.get_by_label("Payload")).to_be_focused()
-    expect(page.get_by_label("Payload")).to_have_accessible_description(re.compile("Line 2, column"))
+    expect(page.get_by_label("Payload")).to_have_accessible_description(
+        re.compile("Line 2, column")
+    )
     expect(page.get_by_label("Signal", exact=True)).to_have_value("collected")
     expect(page.get_by_label("Payload")).to_have_value('{"by": "Ann",\n "parcels": }')
     assert run.signals == []
@@ -128,9 +130,7 @@ def test_the_count_of_a_group_leads_to_exactly_its_runs(bus, driver, console, op
     expect(page.locator("tbody tr")).to_have_count(2)
 
 
-def test_a_run_is_cancelled_with_a_reason_that_stands_on_its_trail(
-    bus, driver, console, open_page
-):
+def test_a_run_is_cancelled_with_a_reason_that_stands_on_its_trail(bus, driver, console, open_page):
     run = bus.start(Pickup)
     driver.drain()
     page = open_page(page_of(console, run))

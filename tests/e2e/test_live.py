@@ -134,7 +134,7 @@ def test_nothing_is_asked_while_the_window_is_hidden(console, open_page, many, a
     page.clock.run_for(60_000)
     assert requests == []
     page.evaluate(hide, False)
-    page.wait_for_function("window.refreshes === 1")
+    page.wait_for_function("() => window.refreshes === 1")
     assert len(requests) == 1
 
 
