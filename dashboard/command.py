@@ -8,11 +8,13 @@ import secrets
 import signal
 import socket
 import sys
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
-from flask import Flask, redirect, url_for
+from flask import Flask, redirect, request, url_for
 from waitress.server import create_server  # type: ignore[import-untyped] # it is without types
 
 from pgbus.dashboard.blueprint import create_blueprint
@@ -66,6 +68,8 @@ def dashboard(
         bus.check_schema()
         with _listening(host, port) as listener:
             site = standalone(bus, lets_in, secret_key or secrets.token_hex(32))
+            if ip_address(listener.getsockname()[0]).is_loopback:
+                site.before_request(_refuse_other_names)
             _serve(site, listener)
 
 
@@ -84,6 +88,20 @@ def standalone(bus: Pgbus, auth: Callable[..., object], secret_key: str) -> Flas
     )
     site.add_url_rule("/", "root", _to_home)
     return site
+
+
+def _refuse_other_names() -> tuple[str, int] | None:
+    """Refuse what asks by a name that is not this machine's own.
+
+    Else any page of the web could ask through a name of its own that leads here. Flask's trusted
+    hosts know no IPv6 addresses.
+    """
+    name = urlsplit(f"//{request.host}").hostname or ""
+    try:
+        own = name == "localhost" or ip_address(name).is_loopback
+    except ValueError:
+        own = False
+    return None if own else (f"This console listens on localhost, not on {name}.", 400)
 
 
 def _to_home() -> Response:

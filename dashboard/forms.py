@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
@@ -123,7 +122,6 @@ def payload(text: str, words: Words) -> dict[str, Any]:
 
     A number that would not be kept as it was typed is refused, and so is a name that stands twice.
     """
-    text = text.replace("\r\n", "\n").removeprefix("\ufeff")
     if not text.strip():
         return {}
     reader = _Reader(words)
@@ -172,7 +170,7 @@ class _Reader:
     def decimal(self, text: str) -> float:
         value = float(text)
         try:
-            exact = math.isfinite(value) and Decimal(text) == Decimal(repr(value))
+            exact = Decimal(text) == Decimal(repr(value))
         except InvalidOperation:
             exact = False
         if not exact:

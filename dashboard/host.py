@@ -6,11 +6,14 @@ and the log says which one it was.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
+
+from werkzeug.wrappers import Response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,13 +56,11 @@ class Host:
 
     def lets_in(self, request: Request) -> bool:
         """Tell whether the request may see anything."""
-        auth = self.auth
-        return auth is not None and _asked("auth", lambda: bool(auth(request)), otherwise=False)
+        return self.auth is not None and _granted("auth", self.auth, request)
 
     def allows(self, request: Request, action: str) -> bool:
         """Tell whether the request may ask for this verb."""
-        can = self.can
-        return can is None or _asked("can", lambda: bool(can(request, action)), otherwise=False)
+        return self.can is None or _granted("can", self.can, request, action)
 
     def actor(self, request: Request) -> str:
         """Return who acts, for the audit trail."""
@@ -120,6 +121,26 @@ def is_safe_link(url: str) -> bool:
     return (
         not parts.scheme and not parts.netloc and url.startswith("/") and not url.startswith("//")
     )
+
+
+def _granted(setting: str, ask: Callable[..., object], *args: object) -> bool:
+    """Tell whether the host says yes; what only looks like a yes is none."""
+    return bool(_asked(setting, lambda: _truth(ask(*args)), otherwise=False))
+
+
+def _truth(answer: object) -> bool:
+    """Return the answer's truth value.
+
+    A coroutine that nobody awaited, and a response that would have led to a login page, are true to
+    Python, and mean no such thing.
+    """
+    if inspect.isawaitable(answer) or isinstance(answer, Response):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise TypeError(
+            f"it returned a {type(answer).__name__}; return True or False, from a plain function."
+        )
+    return bool(answer)
 
 
 def _asked(setting: str, ask: Callable[..., Any], *args: object, otherwise: T) -> T | Any:

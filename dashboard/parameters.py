@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import MAXYEAR, MINYEAR, datetime
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound="StrEnum")
 
 _LONGEST = 1000
+_A_MOMENT = _("a moment such as 2026-11-29T03:00")
 
 
 class BadParameter(Exception):
@@ -81,8 +82,9 @@ class Parameters:
             return None
         try:
             moment = datetime.fromisoformat(value)
-            moment = moment.replace(tzinfo=moment.tzinfo or zone)
-            moment.astimezone(UTC)  # at the edge of the calendar there is no such moment
-        except (ValueError, OverflowError):
-            raise BadParameter(name, value, _("a moment such as 2026-11-29T03:00")) from None
-        return moment
+        except ValueError:
+            raise BadParameter(name, value, _A_MOMENT) from None
+        # At the edge of the calendar another zone's clock has no such moment.
+        if not MINYEAR < moment.year < MAXYEAR:
+            raise BadParameter(name, value, _A_MOMENT)
+        return moment.replace(tzinfo=moment.tzinfo or zone)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 
 from flask import request, session
 
-#: The session is a cookie of 4 KB, which the host uses too.
-_LONGEST = 600
-_MOST = 3
+#: In bytes of JSON, which is what the session's cookie of 4 KB has room for beside the host's own.
+_LONGEST = 1200
+_MOST = 2
 #: A page that refreshes itself is not the one that the answer was meant for.
 LIVE_HEADER = "X-Pgbus-Live"
 
@@ -23,7 +24,7 @@ class Toast:
 
 def add(mount: str, toast: Toast) -> None:
     """Have the next page of this dashboard show the outcome."""
-    kept = [*session.get(_key(mount), ()), asdict(Toast(toast.tone, toast.text[:_LONGEST]))]
+    kept = [*session.get(_key(mount), ()), asdict(Toast(toast.tone, _cut(toast.text)))]
     session[_key(mount)] = kept[-_MOST:]
 
 
@@ -32,6 +33,15 @@ def taken(mount: str) -> tuple[Toast, ...]:
     if LIVE_HEADER in request.headers or _key(mount) not in session:
         return ()
     return tuple(Toast(**kept) for kept in session.pop(_key(mount)))
+
+
+def _cut(text: str) -> str:
+    """Return as much of a text as may be kept: abroad a character may take six bytes or twelve."""
+    if len(json.dumps(text)) <= _LONGEST:
+        return text
+    while len(json.dumps(text)) > _LONGEST:
+        text = text[: len(text) * 9 // 10]
+    return f"{text}…"
 
 
 def _key(mount: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pgbus.dashboard.presenters import processes
 from pgbus.dashboard.presenters.sentences import short
-from pgbus.dashboard.words import _, code
+from pgbus.dashboard.words import COUNT_CAP, _, code
 from pgbus.engine.insights.processes import DISPATCHER, WORKER
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ def verdict(figures: Figures, why: str | None, words: Words) -> tuple[Markup, ..
     told = (*_cause(stuck, why, words), *wrong)
     if not told:
         return (_all_well(figures.ongoing, words),)
-    if figures.ongoing != stuck.total and _moves(figures, words.now):
+    # Beyond the cap nobody counted whether there are others.
+    others = stuck.total <= COUNT_CAP and figures.ongoing > stuck.total
+    if others and _moves(figures, words.now):
         return (*told, words.rich("Everything else moves."))
     return told
 

@@ -141,9 +141,10 @@
       this.timer = setTimeout(() => late.abort(), PATIENCE);
       try {
         const answer = await fetch(location.href, { headers: { "X-Pgbus-Live": "1" }, signal: late.signal });
+        // Whoever is signed out is sent elsewhere, or told so: neither is this page.
+        if (answer.redirected || [401, 403].includes(answer.status)) { this.say("out"); return; }
         if (!answer.ok) throw new Error(answer.status);
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-        if (!page.getElementById("main")) throw new Error("another page");
         this.failures = 0;
         if (this.busy() || this.stopped) { this.plan(); return; }
         document.title = page.title;

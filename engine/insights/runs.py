@@ -12,10 +12,11 @@ from pgbus.engine.definition import registry
 from pgbus.engine.definition.policy import qualified_name
 from pgbus.engine.errors import BadCursor, RunNotFound, StepStalled
 from pgbus.engine.insights import selection, stuck
-from pgbus.engine.insights.stuck import StuckReason
+from pgbus.engine.insights.stuck import HeldEnd, StuckReason
 from pgbus.engine.states import (
     ONGOING,
     AttemptStatus,
+    Move,
     OnTimeout,
     RunStatus,
 )
@@ -38,8 +39,9 @@ NO_ERROR = "none"
 class RunFilter:
     """Which runs to list: those that match everything given.
 
-    `current_step` and `error_class` (or `NO_ERROR`) are those of a run's newest attempt. Moments are
-    aware: `_from` includes its own, `_to` excludes it.
+    `current_step` and `error_class` (or `NO_ERROR`) are those of a run's newest attempt; `held` (or
+    `stuck.NO_END`) is what it holds that ends its run at the resume. Moments are aware: `_from` includes
+    its own, `_to` excludes it.
     """
 
     status: Tab = "ongoing"
@@ -47,6 +49,7 @@ class RunFilter:
     current_step: str | None = None
     error_class: str | None = None
     stuck: StuckReason | None = None
+    held: HeldEnd | Literal["none"] | None = None
     subject_type: str | None = None
     subject_id: str | None = None
     workflow_id: str | None = None
@@ -81,6 +84,7 @@ class RunSummary:
     the missed one `late_since`, and how many of the batch's jobs are open (None: it has no such row).
     `overdue_seconds` tells how long ago the deadline passed; the next sweep does what `on_timeout` says then.
 
+    `held` is what resume applies first: how a body that ended while its run was paused moves it.
     `moved_by` paused, cancelled or finished it, `moved_because` of what was given as the reason.
     `step_declared`: the loaded class has the step, live; `step_removed`: it has a gravestone for it.
     `place` is None unless it is declared, `on_timeout` also when it has no deadline.
@@ -98,6 +102,7 @@ class RunSummary:
     scheduled_at: datetime
     due: bool
     error_class: str | None
+    held: Move | None
     created_at: datetime
     updated_at: datetime
     paused_at: datetime | None
@@ -145,6 +150,7 @@ _COLUMNS = {
     "scheduled_at": "s.scheduled_at",
     "due": "s.status = 'scheduled' AND s.scheduled_at <= clock_timestamp()",
     "error_class": "s.error_class",
+    "held": "s.held ->> 'move'",
     "created_at": "w.created_at",
     "updated_at": "w.updated_at",
     "paused_at": "w.paused_at",
@@ -307,6 +313,7 @@ def _summary(row: Sequence[Any]) -> RunSummary:
     values = dict(zip(_COLUMNS, row, strict=True))
     values["status"] = RunStatus(values["status"])
     values["attempt_status"] = AttemptStatus(values["attempt_status"])
+    values["held"] = Move(values["held"]) if values["held"] else None
     values["stuck"] = StuckReason(values["stuck"]) if values["stuck"] else None
     definition = registry.find(values["workflow_class"])
     return RunSummary(**values, **_declared(definition, values["current_step"]))

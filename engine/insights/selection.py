@@ -67,6 +67,9 @@ CROSS JOIN LATERAL (SELECT * FROM {schema}.workflows r
 #: Those the index has: one that was tried again by itself is not the newest, unless that is held.
 _FAILED = "s.error_class = :error_class AND (s.reattempted_by IS NULL OR s.held IS NOT NULL)"
 
+#: The others hold nothing that ends them.
+_HELD = f"coalesce({stuck.held_end('s')}, '{stuck.NO_END}') = CAST(:held AS text)"
+
 #: Of a run that does not move, the indexes have the step.
 _ON_STEP = "w.current_step = :current_step"
 _ON_SETTLED_STEP = "w.settled_step = :current_step"
@@ -103,6 +106,8 @@ def lanes(wanted: RunFilter) -> list[str]:
         possible &= {_LANE_OF_REASON[wanted.stuck]}
     if wanted.failed_with is not None:
         possible &= {*_OF_ENDED_ATTEMPTS}
+    if wanted.held in stuck.HELD_ENDS:
+        possible &= {RunStatus.PAUSED}
     if wanted.ended_from is not None or wanted.ended_to is not None:
         possible &= {*ENDED}
     return [lane for lane in _LANES_OF_TAB[wanted.status] if lane in possible]
@@ -156,11 +161,13 @@ def _in_lane(wanted: RunFilter, lane: str, *more: str) -> str:
     """Return what selects the lane's runs that match the filter."""
     if lane not in _OF_ENDED_ATTEMPTS:
         wanted = replace(wanted, error_class=None)
+    if lane != RunStatus.PAUSED:
+        wanted = replace(wanted, held=None)
     if wanted.failed_with is not None:
         source = _BY_FAILED if lane in ENDED else _WITH_FOUND
     elif wanted.stuck is StuckReason.WAITING_OVERDUE:
         source = _WITH_FOUND
-    elif wanted.error_class is not None or wanted.stuck is not None:
+    elif (wanted.error_class, wanted.stuck, wanted.held) != (None, None, None):
         source = _WITH_NEWEST
     else:
         source = _RUNS
@@ -179,6 +186,8 @@ def _where(wanted: RunFilter, *more: str, on_step: str = _ON_STEP) -> str:
         asked.append(_FAILED)
     elif wanted.error_class is not None:
         asked.append("s.error_class IS NULL")
+    if wanted.held is not None:
+        asked.append(_HELD)
     if wanted.stuck is not None:
         asked.append(stuck.CONDITIONS[wanted.stuck])
     return f"WHERE {' AND '.join([*more, *asked])}"

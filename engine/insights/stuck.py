@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from pgbus.engine.definition import registry
 from pgbus.engine.definition.policy import qualified_name
 from pgbus.engine.errors import StepStalled
-from pgbus.engine.states import NEEDS_CLASS, Verb
+from pgbus.engine.states import NEEDS_CLASS, Move, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from pgbus.engine.storage.database import Connection
 
 _MOST_GROUPS = 200
+
+#: What an attempt may hold that ends its run when it is resumed; anything else tries the step again or goes on.
+HeldEnd = Literal[Move.FINISH, Move.STEP_CANCEL]
+HELD_ENDS: dict[str, HeldEnd] = {move.value: move for move in get_args(HeldEnd)}
+
+#: As what is held: of runs that resume does not end so.
+NO_END = "none"
 
 
 class StuckReason(StrEnum):
@@ -51,12 +58,16 @@ VERBS = {
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """What the stuck runs of one group share; no error class where their newest attempts have none."""
+    """What the stuck runs of one group share; no error class where their newest attempts have none.
+
+    `held`: the body ended while its run was paused, and resume ends the run as it asked.
+    """
 
     workflow_class: str
     step_name: str
     reason: StuckReason
     error_class: str | None
+    held: HeldEnd | None = None
 
     @property
     def class_loaded(self) -> bool:
@@ -115,11 +126,23 @@ _AS_OF = "least(CAST(:as_of AS timestamptz), now())"
 
 _STEP_STALLED = qualified_name(StepStalled)
 
-_WHY_PAUSED = f"""
-CASE WHEN s.status <> 'failed' THEN '{StuckReason.PAUSED_MANUAL}'
-     WHEN s.error_class = '{_STEP_STALLED}' THEN '{StuckReason.STALLED}'
+
+def _why_paused(failed: str, error_class: str) -> str:
+    """Return why a run is paused, given whether its newest attempt failed, and with what."""
+    return f"""
+CASE WHEN NOT ({failed}) THEN '{StuckReason.PAUSED_MANUAL}'
+     WHEN {error_class} = '{_STEP_STALLED}' THEN '{StuckReason.STALLED}'
      ELSE '{StuckReason.PAUSED_ERROR}' END
 """
+
+
+def held_end(attempt: str) -> str:
+    """Return the `HeldEnd` of an attempt; NULL without one."""
+    ends = ", ".join(f"'{move}'" for move in HELD_ENDS)
+    return f"CASE WHEN {attempt}.held ->> 'move' IN ({ends}) THEN {attempt}.held ->> 'move' END"
+
+
+_WHY_PAUSED = _why_paused("s.status = 'failed'", "s.error_class")
 
 #: Most moving runs sleep until the timer sends their step: indexes alone leave those out.
 AWAKE = """
@@ -172,14 +195,12 @@ def parameters(settings: Settings, *, as_of: datetime | None = None) -> dict[str
 _FROM = "FROM {schema}.workflows w JOIN {schema}.workflow_steps s ON s.step_id = w.step_id"
 
 #: What failed is known by its error: so many runs and attempts are not read one by one, for indexes hold all
-#: that is asked. Only a body that ended after the pause, by a policy that skips, leaves its error on an attempt
-#: that did not fail; what follows that is held.
+#: that is asked. Only of a body that ended after the pause is it not: one that asks for another attempt fails
+#: without an error, one skipped by a policy keeps its error without having failed. Those hold something.
 _STUCK_PAUSED = f"""
 SELECT w.workflow_class, w.settled_step AS step_name,
-       CASE WHEN e.error_class IS NULL OR h.status <> 'failed' THEN '{StuckReason.PAUSED_MANUAL}'
-            WHEN e.error_class = '{_STEP_STALLED}' THEN '{StuckReason.STALLED}'
-            ELSE '{StuckReason.PAUSED_ERROR}' END AS reason,
-       e.error_class, w.paused_at AS since, w.paused_attempt AS step_id
+       {_why_paused("coalesce(h.status = 'failed', e.error_class IS NOT NULL)", "e.error_class")} AS reason,
+       e.error_class, {held_end("h")} AS held, w.paused_at AS since, w.paused_attempt AS step_id
   FROM {{schema}}.workflows w
   LEFT JOIN {{schema}}.workflow_steps e
     ON e.step_id = w.paused_attempt
@@ -193,7 +214,7 @@ _STUCK = " UNION ALL ".join(
     [
         _STUCK_PAUSED,
         *(
-            f"SELECT w.workflow_class, s.step_name, '{reason}', s.error_class, {SINCE}, s.step_id"
+            f"SELECT w.workflow_class, s.step_name, '{reason}', s.error_class, NULL, {SINCE}, s.step_id"
             f" {_FROM} WHERE {CONDITIONS[reason]}"
             for reason in (StuckReason.OVERDUE, StuckReason.WAITING_OVERDUE)
         ),
@@ -205,26 +226,26 @@ _STUCK = " UNION ALL ".join(
 _GROUPS = f"""
 WITH stuck AS ({_STUCK}),
 groups AS MATERIALIZED (
-SELECT workflow_class, step_name, reason, error_class, count(*) AS runs, min(since) AS first_at,
+SELECT workflow_class, step_name, reason, error_class, held, count(*) AS runs, min(since) AS first_at,
        max(since) AS last_at, max(ARRAY[(extract(epoch FROM since) * 1000000)::bigint, step_id]) AS newest
-  FROM stuck GROUP BY workflow_class, step_name, reason, error_class),
+  FROM stuck GROUP BY workflow_class, step_name, reason, error_class, held),
 biggest AS (
 SELECT * FROM groups
  WHERE workflow_class = :workflow_class OR CAST(:workflow_class AS text) IS NULL
- ORDER BY runs DESC, last_at DESC, workflow_class, step_name, reason, error_class
+ ORDER BY runs DESC, last_at DESC, workflow_class, step_name, reason, error_class, held
  LIMIT CAST(:limit AS integer))
-SELECT now(), workflow_class, NULL AS step_name, NULL AS reason, NULL AS error_class,
+SELECT now(), workflow_class, NULL AS step_name, NULL AS reason, NULL AS error_class, NULL AS held,
        coalesce(sum(runs), 0)::bigint AS runs, NULL AS first_at, NULL AS last_at, NULL, NULL, NULL
   FROM groups GROUP BY ROLLUP (workflow_class)
 UNION ALL
-SELECT now(), b.workflow_class, b.step_name, b.reason, b.error_class, b.runs, b.first_at, b.last_at,
+SELECT now(), b.workflow_class, b.step_name, b.reason, b.error_class, b.held, b.runs, b.first_at, b.last_at,
        left(s.error_message, 1000), e.actor, left(e.reason, 1000)
   FROM biggest b
   JOIN {{schema}}.workflow_steps s ON s.step_id = b.newest[2]
   LEFT JOIN LATERAL (SELECT actor, reason FROM {{schema}}.workflow_events
                       WHERE workflow_id = s.workflow_id AND event = 'paused'
                       ORDER BY event_id DESC LIMIT 1) e ON true
- ORDER BY runs DESC, last_at DESC, workflow_class, step_name, reason, error_class
+ ORDER BY runs DESC, last_at DESC, workflow_class, step_name, reason, error_class, held
 """
 
 #: Why a run is paused does not matter here, so its attempt is not read.
@@ -248,6 +269,7 @@ SELECT w.workflow_id::text, w.updated_at
  WHERE {condition}
    AND w.workflow_class = :workflow_class AND s.step_name = :step_name
    AND s.error_class IS NOT DISTINCT FROM CAST(:error_class AS text)
+   AND {held_end("s")} IS NOT DISTINCT FROM CAST(:held AS text)
    AND {SINCE} <= {_AS_OF}
  ORDER BY {SINCE}, w.workflow_id
  LIMIT CAST(:limit AS integer)
@@ -263,8 +285,8 @@ def groups(
     rows = connection.rows(
         _GROUPS, workflow_class=workflow_class, limit=_MOST_GROUPS + 1, **parameters(settings)
     )
-    ((as_of, total),) = ((row[0], row[5]) for row in rows if row[1] is None)
-    by_class = {row[1]: row[5] for row in rows if row[1] is not None and row[2] is None}
+    ((as_of, total),) = ((row[0], row[6]) for row in rows if row[1] is None)
+    by_class = {row[1]: row[6] for row in rows if row[1] is not None and row[2] is None}
     found = [_group(*row[1:]) for row in rows if row[2] is not None]
     return Attention(
         groups=tuple(found[:_MOST_GROUPS]),
@@ -305,6 +327,7 @@ def members(
         workflow_class=group.workflow_class,
         step_name=group.step_name,
         error_class=group.error_class,
+        held=group.held,
         limit=limit,
         **parameters(settings, as_of=stuck_before),
     )
@@ -316,13 +339,16 @@ def _group(
     step_name: str,
     reason: str,
     error_class: str | None,
+    held: str | None,
     runs: int,
     first_at: datetime,
     last_at: datetime,
     error_message: str | None,
     *pause: str | None,
 ) -> StuckGroup:
-    key = GroupKey(workflow_class, step_name, StuckReason(reason), error_class)
+    key = GroupKey(
+        workflow_class, step_name, StuckReason(reason), error_class, HELD_ENDS[held] if held else None
+    )
     actor, because = pause if key.reason in PAUSED_REASONS else (None, None)
     return StuckGroup(
         key=key,

@@ -63,7 +63,7 @@ def attributes(name, of):
     }
 
 
-@pytest.mark.parametrize(("template", "context"), contexts().items(), ids=lambda it: str(it))
+@pytest.mark.parametrize(("template", "context"), contexts().items(), ids=str)
 def test_a_template_uses_exactly_what_its_context_has(template, context):
     assert is_dataclass(context)
     assert context.__dataclass_params__.frozen

@@ -223,6 +223,12 @@ def test_an_address_of_ipv6_is_shown_as_browsers_want_it(serve):
     assert console.status("/workflows") == 200
 
 
+def test_a_foreign_name_that_leads_to_this_machine_gets_nothing(serve):
+    console = serve("--allow-anyone")
+    assert console.status("/workflows", Host="evil.example") == 400
+    assert console.status("/workflows", Host="localhost:80") == 200
+
+
 @pytest.mark.parametrize(("arguments", "loaded"), [((), False), (("--app", "shelves:bus"), True)])
 def test_classes_are_loaded_with_app_and_without_it_runs_are_shown_all_the_same(
     serve, bus, database, arguments, loaded

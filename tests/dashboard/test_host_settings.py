@@ -6,7 +6,7 @@ import logging
 from zoneinfo import ZoneInfo
 
 import pytest
-from flask import Flask, request
+from flask import Flask, Response, redirect, request
 from flask_login import LoginManager, UserMixin, login_user
 
 from pgbus.dashboard.host import HIDDEN, Host, is_safe_link, logged_in
@@ -28,7 +28,18 @@ class Unsure:
         raise RuntimeError("no truth value")
 
 
-@pytest.mark.parametrize("auth", [None, raising, lambda _request: Unsure(), lambda _request: ""])
+async def promising(*_args):
+    return True
+
+
+@pytest.mark.parametrize(
+    "auth",
+    [
+        *(None, raising, lambda _request: Unsure(), lambda _request: ""),
+        # True to Python: what a coroutine would say is not known, and a redirect leads to a login.
+        *(promising, lambda _request: redirect("/login"), lambda _request: Response("", 401)),
+    ],
+)
 def test_who_cannot_be_let_in_for_sure_is_not(auth):
     assert not Host(auth=auth).lets_in(object())
 
@@ -48,7 +59,8 @@ def test_everything_is_allowed_unless_can_says_no(logged):
     assert only_pause.allows(object(), "pause")
     assert not only_pause.allows(object(), "cancel")
     assert not Host(can=raising).allows(object(), "pause")
-    assert logged() == ["can"]
+    assert not Host(can=promising).allows(object(), "pause")
+    assert logged() == ["can", "can"]
 
 
 @pytest.mark.parametrize(

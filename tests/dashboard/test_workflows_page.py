@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from html import unescape
+from itertools import chain
 
 import pytest
 from support.sites import site_of, visible_text
 
 from pgbus import Pgbus, Workflow, step
-
 
 
 class ListedWorkflow(Workflow, queue="listed"):
@@ -64,7 +64,9 @@ def test_ongoing_runs_are_listed_newest_first_with_what_they_do(client, runs):
     answer = client.get("/pgbus/workflows")
     assert rows(answer) == [runs["ready"], runs["scheduled"], runs["paused"]]
     assert "Scheduled: second runs in" in visible_text(answer)
-    assert "Paused on first: TimeoutError. Resume tries it again, or cancel." in visible_text(answer)
+    assert "Paused on first: TimeoutError. Resume tries it again, or cancel." in visible_text(
+        answer
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,6 +114,8 @@ def test_tabs_count_what_the_other_filters_leave(client, runs):
         ("workflow_id=7", "workflow_id", "a whole id"),
         ("created_from=yesterday", "created_from", "a moment such as"),
         ("ended_to=9999-12-31T23:59:59-23:00", "ended_to", "a moment such as"),
+        ("created_from=0001-01-01T00:00Z", "created_from", "a moment such as"),
+        ("created_to=9999-12-31T23:59Z", "created_to", "a moment such as"),
         ("workflow_class=%00", "workflow_class", "without NUL"),
         (f"current_step={'x' * 1001}", "current_step", "at most 1,000"),
         ("after=xyz", "after", "a place of a page"),
@@ -138,7 +142,7 @@ def test_paging_goes_both_ways_through_runs_of_one_microsecond(bus, client, data
         assert "current_step=first" in older
         seen.append(rows(answer))
     assert [len(page) for page in seen] == [25, 25, 10]
-    assert sum(seen, []) == newest_first
+    assert [*chain.from_iterable(seen)] == newest_first
 
     back = [seen[-1]]
     while newer := link(answer, "prev"):
@@ -152,9 +156,7 @@ def test_a_place_whose_run_is_gone_still_leads_on(bus, client, database):
     answer = client.get("/pgbus/workflows")
     older = link(answer, "next")
     expected = rows(client.get(older))
-    database.rows(
-        f"DELETE FROM pgbus.workflows WHERE workflow_id = '{rows(answer)[-1]}'"
-    )
+    database.rows(f"DELETE FROM pgbus.workflows WHERE workflow_id = '{rows(answer)[-1]}'")
     assert rows(client.get(older)) == expected
 
 
@@ -165,7 +167,9 @@ def test_an_empty_database_says_how_a_run_is_started(client):
 
 
 def test_a_list_that_is_empty_by_its_filters_offers_the_others(client, runs):
-    answer = client.get(f"/pgbus/workflows?status=paused&workflow_class={__name__}.OtherListedWorkflow")
+    answer = client.get(
+        f"/pgbus/workflows?status=paused&workflow_class={__name__}.OtherListedWorkflow"
+    )
     assert "No run matches" in visible_text(answer)
     assert "Search all statuses" in visible_text(answer)
     assert "status=all" in answer.text
@@ -196,8 +200,14 @@ def test_a_run_of_a_class_that_is_not_loaded_here_says_so(client, runs, database
 
 
 def test_subjects_are_linked_where_the_host_has_a_page_for_them(make_site, runs, database):
-    database.rows("UPDATE pgbus.workflows SET subject_type = 'Order', subject_id = workflow_id::text")
-    answer = make_site(subject_url=lambda kind, id: f"/{kind}/{id}").test_client().get("/pgbus/workflows")
+    database.rows(
+        "UPDATE pgbus.workflows SET subject_type = 'Order', subject_id = workflow_id::text"
+    )
+    answer = (
+        make_site(subject_url=lambda kind, key: f"/{kind}/{key}")
+        .test_client()
+        .get("/pgbus/workflows")
+    )
     assert f'href="/Order/{runs["ready"]}"' in answer.text
 
 

@@ -125,15 +125,15 @@ def test_nothing_is_asked_while_a_dialog_is_open(bus, driver, console, open_page
 
 def test_nothing_is_asked_while_the_window_is_hidden(console, open_page, many, asked):
     page = open_page(f"{console}/workflows", clock=True)
-    hide = """hidden => {
-        Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+    become = """state => {
+        Object.defineProperty(document, "hidden", { value: state === "hidden", configurable: true });
         document.dispatchEvent(new Event("visibilitychange"));
     }"""
     requests = asked(page)
-    page.evaluate(hide, True)
+    page.evaluate(become, "hidden")
     page.clock.run_for(60_000)
     assert requests == []
-    page.evaluate(hide, False)
+    page.evaluate(become, "visible")
     page.wait_for_function("() => window.refreshes === 1")
     assert len(requests) == 1
 

@@ -29,6 +29,7 @@ RUN = RunSummary(
     scheduled_at=THEN,
     due=False,
     error_class=None,
+    held=None,
     created_at=THEN,
     updated_at=THEN,
     paused_at=None,

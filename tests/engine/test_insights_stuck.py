@@ -130,22 +130,63 @@ def test_stuck_runs_are_grouped_by_class_step_reason_and_error_class(every_kind,
     assert {group.key: group.count for group in groups().groups} == every_kind
 
 
+def linked(bus, connection, key):
+    """The runs that the link of a group lists, which are so many as its counts tell."""
+    wanted = runs.RunFilter(
+        workflow_class=key.workflow_class,
+        current_step=key.step_name,
+        stuck=key.reason,
+        error_class=key.error_class or runs.NO_ERROR,
+        held=key.held or stuck.NO_END,
+    )
+    found = runs.page(connection, bus.settings, wanted, limit=10).runs
+    assert runs.status_counts(connection, bus.settings, wanted)["ongoing"] == len(found)
+    return found
+
+
 def test_a_group_links_to_a_list_of_exactly_its_runs(bus, connection, every_kind, groups):
     for group in groups().groups:
-        key = group.key
-        wanted = runs.RunFilter(
-            workflow_class=key.workflow_class,
-            current_step=key.step_name,
-            stuck=key.reason,
-            error_class=key.error_class or runs.NO_ERROR,
-        )
-        page = runs.page(connection, bus.settings, wanted, limit=10)
-        assert len(page.runs) == every_kind[key]
-        assert {run.stuck for run in page.runs} == {key.reason}
-        seen = sorted(run.stuck_since for run in page.runs)
+        found = linked(bus, connection, group.key)
+        assert len(found) == every_kind[group.key]
+        assert {run.stuck for run in found} == {group.key.reason}
+        seen = sorted(run.stuck_since for run in found)
         assert (seen[0], seen[-1]) == (group.first_at, group.last_at)
 
 
+def raising(error):
+    def body(crane):
+        raise error
+
+    return body
+
+
+#: How a body can end that goes on while its run is paused, and how resume ends the run then.
+ENDS = {
+    "returned": (lambda crane: None, None),
+    "skipped": (lambda crane: crane.skip(), None),
+    "paused": (lambda crane: crane.pause(), None),
+    "asked for another attempt": (lambda crane: crane.reattempt(), None),
+    "finished": (lambda crane: crane.finish(), RunStatus.FINISHED),
+    "failed": (raising(KeyError()), None),
+    "skipped by policy": (raising(MislaidError()), None),
+    "tried again by policy": (raising(OSError()), None),
+    "cancelled by policy": (raising(ValueError()), RunStatus.CANCELLED),
+}
+
+
+class Crane(Workflow):
+    policies = (
+        on_exception(MislaidError, action="skip"),
+        on_exception(OSError, action="reattempt", wait=600),
+        on_exception(ValueError, action="cancel"),
+    )
+
+    @step
+    def lift(self):
+        self.arguments["how"]
+
+    @step
+    def lower(self): ...
 def test_a_run_that_moves_is_in_no_group(driver, database, groups):
     Luggage.start().pause().resume()
     be_overdue(database, by="59 minutes")

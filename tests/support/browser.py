@@ -52,7 +52,7 @@ def main() -> int:
         subprocess.run(attempt, check=False, stdin=subprocess.DEVNULL)
     if executable():
         return 0
-    print(f"\n*** {MEND} The browser tests are skipped. ***\n", file=sys.stderr)
+    sys.stderr.write(f"\n*** {MEND} The browser tests are skipped. ***\n\n")
     return 1
 
 
