@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from babel.dates import format_date
+from babel.dates import format_skeleton
 from babel.numbers import format_decimal
 from markupsafe import Markup, escape
 
@@ -98,8 +98,8 @@ class Words:
         time = local.strftime("%H:%M")
         if local.date() == today.date():
             return self._time(moment, time)
-        pattern = "d MMM" if local.year == today.year else "d MMM y"
-        return self._time(moment, f"{_day(local.date(), pattern, self.locale)} {time}")
+        skeleton = "MMMd" if local.year == today.year else "yMMMd"
+        return self._time(moment, f"{_day(local.date(), skeleton, self.locale)} {time}")
 
     def read_at(self) -> Markup:
         """Return the time of day at which the page was read."""
@@ -108,7 +108,7 @@ class Words:
     def exact(self, moment: datetime) -> str:
         """Return a moment to the second, with its zone's offset."""
         local = moment.astimezone(self.zone)
-        day = _day(local.date(), "EEE d MMM y", self.locale)
+        day = _day(local.date(), "yMMMEd", self.locale)
         time = local.isoformat(timespec="seconds")
         return f"{day} {time[11:19]} {time[19:]}"
 
@@ -160,9 +160,9 @@ def _rounded(seconds: float) -> float:
 
 
 @functools.lru_cache(maxsize=1024)
-def _day(day: date, pattern: str, locale: Locale) -> str:
+def _day(day: date, skeleton: str, locale: Locale) -> str:
     """Return a day in words: the slow half of a moment, and the half that most of a page share."""
-    return format_date(day, pattern, locale=locale)
+    return format_skeleton(skeleton, day, locale=locale)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -347,7 +347,11 @@ def _group(
     *pause: str | None,
 ) -> StuckGroup:
     key = GroupKey(
-        workflow_class, step_name, StuckReason(reason), error_class, HELD_ENDS[held] if held else None
+        workflow_class,
+        step_name,
+        StuckReason(reason),
+        error_class,
+        HELD_ENDS[held] if held else None,
     )
     actor, because = pause if key.reason in PAUSED_REASONS else (None, None)
     return StuckGroup(

@@ -29,10 +29,15 @@ _OPTIONS = {"templates/**.html": {"trim_blocks": "true", "lstrip_blocks": "true"
 def extracted() -> Catalog:
     """Returns every message that the dashboard's code and templates mark."""
     catalog = Catalog(**_HEADER)
-    found = extract_from_dir(DASHBOARD, _METHODS, _OPTIONS, keywords=_KEYWORDS)
-    for filename, _line, message, _comments, context in found:
-        catalog.add(message, None, [(filename, 0)], context=context)
+    for message in marked():
+        catalog.add(message)
     return catalog
+
+
+def marked() -> set[str | tuple[str, ...]]:
+    """Returns what the code marks, messages with a plural as pairs."""
+    found = extract_from_dir(DASHBOARD, _METHODS, _OPTIONS, keywords=_KEYWORDS)
+    return {message for _file, _line, message, _comments, _context in found}
 
 
 def languages() -> list[str]:
@@ -54,7 +59,7 @@ def renew(language: str) -> None:
     """Brings the stored catalog to the extracted messages; what was translated stays."""
     path = catalog_file(language)
     known = catalog(language) if path.exists() else Catalog(language, **_HEADER)
-    known.update(extracted(), no_fuzzy_matching=True, update_header_comment=False)
+    known.update(extracted(), no_fuzzy_matching=True, update_header_comment=False, update_creation_date=False)
     known.obsolete.clear()
     known.fuzzy = False
     path.parent.mkdir(parents=True, exist_ok=True)

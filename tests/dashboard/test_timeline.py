@@ -143,8 +143,8 @@ def test_deadlines_and_late_notices_are_marked():
 def test_a_hover_tells_what_from_when_to_when_and_how_long_in_the_zone_of_the_page():
     (text,) = drawn(timeline(DONE))["bars"]["completed"]["text"]
     assert text == (
-        "capture 1<br>ran, completed<br>Sun 29 Nov 2026 13:01:00 +01:00<br>"
-        "Sun 29 Nov 2026 13:05:00 +01:00<br>4 min"
+        "capture 1<br>ran, completed<br>Sun, Nov 29, 2026 13:01:00 +01:00<br>"
+        "Sun, Nov 29, 2026 13:05:00 +01:00<br>4 min"
     )
 
 

@@ -64,7 +64,7 @@ def test_a_distance_is_told_as_far_as_it_matters(words, distance, told):
 
 def test_a_moment_has_its_exact_time_in_the_zone_on_hover(words):
     html = words.ago(NOW)
-    assert 'title="Sun 29 Nov 2026 03:12:08 +01:00"' in html
+    assert 'title="Sun, Nov 29, 2026 03:12:08 +01:00"' in html
     assert 'datetime="2026-11-29T02:12:08+00:00"' in html
 
 
@@ -74,8 +74,8 @@ def test_a_moment_has_its_exact_time_in_the_zone_on_hover(words):
         (datetime(2026, 11, 29, 5, tzinfo=UTC), "06:00"),
         # It is the 29th in Berlin, though still the 28th in UTC.
         (datetime(2026, 11, 28, 23, 30, tzinfo=UTC), "00:30"),
-        (datetime(2026, 11, 28, 22, 30, tzinfo=UTC), "28 Nov 23:30"),
-        (datetime(2025, 11, 28, 22, 30, tzinfo=UTC), "28 Nov 2025 23:30"),
+        (datetime(2026, 11, 28, 22, 30, tzinfo=UTC), "Nov 28 23:30"),
+        (datetime(2025, 11, 28, 22, 30, tzinfo=UTC), "Nov 28, 2025 23:30"),
     ],
 )
 def test_a_clock_time_has_its_date_unless_that_is_todays(words, moment, told):
@@ -84,6 +84,11 @@ def test_a_clock_time_has_its_date_unless_that_is_todays(words, moment, told):
 
 def test_a_count_stops_at_ten_thousand(words):
     assert (words.count(10_000), words.count(10_001)) == ("10,000", "10,000+")
+
+
+def test_days_follow_the_language():
+    german = Words(NullTranslations(), Locale("de"), ZoneInfo("UTC"), NOW)
+    assert german.exact(NOW).startswith("So., 29. Nov. 2026 02:12:08")
 
 
 def test_numbers_follow_the_language():

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import product
 
 import pytest
 from support.sweeps import age, turn
 
 from pgbus import Workflow, on_exception, step
 from pgbus.engine.insights import runs, stuck
-from pgbus.engine.insights.stuck import GroupKey, StuckReason
+from pgbus.engine.insights.stuck import HELD_ENDS, GroupKey, StuckReason
+from pgbus.engine.states import ONGOING, AttemptStatus, Move, RunStatus
 from pgbus.engine.sweep.stalls import Stalls
 
 MISLAID = f"{__name__}.MislaidError"
@@ -139,7 +141,7 @@ def linked(bus, connection, key):
         error_class=key.error_class or runs.NO_ERROR,
         held=key.held or stuck.NO_END,
     )
-    found = runs.page(connection, bus.settings, wanted, limit=10).runs
+    found = runs.page(connection, bus.settings, wanted, limit=999).runs
     assert runs.status_counts(connection, bus.settings, wanted)["ongoing"] == len(found)
     return found
 
@@ -183,10 +185,94 @@ class Crane(Workflow):
 
     @step
     def lift(self):
-        self.arguments["how"]
+        ENDS[self.arguments["how"]][0](self)
 
     @step
     def lower(self): ...
+
+    @step
+    def rest(self): ...
+
+
+def lift_while_paused(driver, how):
+    """A run that was paused while its body ran, which then ended so."""
+    run = Crane.start(how=how)
+    (delivery,) = driver.take()
+    run.pause()
+    driver.perform(delivery)
+    return run.reload()
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_what_a_body_held_back_tells_how_resume_ends_the_runs_of_a_group(driver, groups, how):
+    run = lift_while_paused(driver, how)
+    (group,) = groups().groups
+    status = run.resume().status
+    ended = {None: None, Move.FINISH: RunStatus.FINISHED, Move.STEP_CANCEL: RunStatus.CANCELLED}
+    assert ended[group.key.held] is (status if status not in ONGOING else None)
+    assert ended[group.key.held] is ENDS[how][1]
+
+
+def test_runs_that_resume_ends_are_in_no_group_with_others(driver, groups):
+    for how in ENDS:
+        lift_while_paused(driver, how)
+    assert {
+        (group.key.reason, group.key.error_class, group.key.held): group.count
+        for group in groups().groups
+    } == {
+        (StuckReason.PAUSED_MANUAL, None, None): 3,
+        (StuckReason.PAUSED_MANUAL, MISLAID, None): 1,
+        (StuckReason.PAUSED_MANUAL, None, Move.FINISH): 1,
+        (StuckReason.PAUSED_ERROR, None, None): 1,
+        (StuckReason.PAUSED_ERROR, "KeyError", None): 1,
+        (StuckReason.PAUSED_ERROR, "OSError", None): 1,
+        (StuckReason.PAUSED_ERROR, "ValueError", Move.STEP_CANCEL): 1,
+    }
+
+
+def test_a_list_is_narrowed_to_what_runs_hold(bus, driver, connection):
+    for how in ENDS:
+        lift_while_paused(driver, how)
+    Trolley.start()
+    for held, number in ((Move.FINISH, 1), (Move.STEP_CANCEL, 1), (stuck.NO_END, len(ENDS) - 1)):
+        wanted = runs.RunFilter(status="all", held=held)
+        assert len(runs.page(connection, bus.settings, wanted, limit=99).runs) == number
+        assert runs.status_counts(connection, bus.settings, wanted)["all"] == number
+
+
+#: Every end that can be held, of an attempt in every state, with and without an error.
+HOLDING = """
+UPDATE pgbus.workflow_steps s SET status = c.status, error_class = c.error, held = jsonb_build_object('move', c.move)
+  FROM (SELECT step_id, row_number() OVER (ORDER BY step_id) AS n FROM pgbus.workflow_steps) o
+  JOIN (SELECT *, row_number() OVER () AS n FROM unnest(CAST(%s AS text[]), CAST(%s AS text[]), CAST(%s AS text[]))
+                                                 AS u (move, status, error)) c USING (n)
+ WHERE o.step_id = s.step_id
+"""
+
+
+@pytest.mark.rows_by_hand
+def test_whatever_is_held_a_groups_count_its_link_and_its_members_are_the_same_runs(
+    bus, database, connection, groups
+):
+    cases = list(product(Move, AttemptStatus, (None, MISLAID, STALLED)))
+    Trolley.start_many([(None, {})] * len(cases))
+    database.rows(HOLDING, *(list(column) for column in zip(*cases, strict=True)))
+    database.rows("UPDATE pgbus.workflows SET status = 'paused', paused_at = now()")
+    found = groups()
+    assert sum(group.count for group in found.groups) == len(cases)
+    for group in found.groups:
+        members = stuck.members(
+            connection, bus.settings, group.key, stuck_before=found.as_of, limit=999
+        )
+        listed = linked(bus, connection, group.key)
+        assert group.count == len(members)
+        assert {run.workflow_id for run in listed} == {one.workflow_id for one in members}
+        assert {run.stuck for run in listed} == {group.key.reason}
+        assert {run.error_class for run in listed} == {group.key.error_class}
+        assert {run.held for run in listed} & {*HELD_ENDS} == {group.key.held} - {None}
+    assert {group.key.held for group in found.groups} == {None, *HELD_ENDS}
+
+
 def test_a_run_that_moves_is_in_no_group(driver, database, groups):
     Luggage.start().pause().resume()
     be_overdue(database, by="59 minutes")
