@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import closing, contextmanager
-from datetime import timedelta
+from datetime import UTC, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,9 +21,9 @@ import psycopg
 
 from bench.server import scalar, server
 from pgbus import Pgbus
-from pgbus.engine.insights import counts, detail, runs, stuck
+from pgbus.engine.insights import counts, detail, runs, stuck, throughput
 from pgbus.engine.insights.reading import reading
-from pgbus.engine.insights.runs import RunFilter
+from pgbus.engine.insights.runs import NO_ERROR, RunFilter
 from pgbus.engine.states import RunStatus
 from pgbus.engine.storage.database import Connection
 
@@ -133,6 +133,8 @@ UPDATE pgbus.workflows w SET step_id = n.step_id
 RETURNING w.workflow_id::text
 """
 
+COMMONEST, RAREST = "shop.errors.Error7", "shop.errors.Error0"
+
 A_FAILED_ATTEMPT = (
     "SELECT max(step_id) FROM pgbus.workflow_steps WHERE error_class = 'shop.errors.Error4'"
 )
@@ -201,7 +203,12 @@ def filters(now: datetime, workflow_id: str) -> dict[str, RunFilter]:
         "ongoing": RunFilter(),
         "all": RunFilter(status="all"),
         "class": RunFilter(workflow_class=name),
-        "error class": RunFilter(error_class="shop.errors.Error4"),
+        "commonest error class": RunFilter(error_class=COMMONEST),
+        "commonest error class of all": RunFilter(status="all", error_class=COMMONEST),
+        "rarest error class": RunFilter(error_class=RAREST),
+        "rarest error class of all": RunFilter(status="all", error_class=RAREST),
+        "no error": RunFilter(error_class=NO_ERROR),
+        "no error of all": RunFilter(status="all", error_class=NO_ERROR),
         "class and step": RunFilter(workflow_class=name, current_step="ship"),
         "subject": RunFilter(status="all", subject_type="Order", subject_id="600000"),
         "created on a day": RunFilter(status="all", created_from=begin, created_to=end),
@@ -244,6 +251,7 @@ def pages(connection: Connection, settings: Settings, workflow_id: str) -> dict[
         for place, after in (("", None), (", 10,000th page", middle))
     }
     asked["run, 100 attempts"] = partial(run_page, settings=settings, workflow_id=workflow_id)
+    asked["runs by the hour"] = partial(throughput.last_hours, zone=UTC)
     asked["attention, 50,000 stuck"] = partial(attention, settings=settings)
     return asked
 

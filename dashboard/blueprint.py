@@ -39,6 +39,8 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 #: Of a form beside its payload: its other fields, and the payload's encoding for the way.
 _FORM_ROOM = 65_536
 _ENCODED = 3
+#: In seconds: longer than any page stays open.
+_ANY_AGE = 10**10
 
 _READ = "GET"
 _WRITE = "POST"
@@ -167,8 +169,19 @@ def _guard(console: Console) -> Response | None:
     except RequestEntityTooLarge:
         return refusals.too_large(console)
     except ValidationError:
-        return refusals.forged(console)
+        return _late(console) or refusals.forged(console)
     return None
+
+
+def _late(console: Console) -> Response | None:
+    """Give back what was typed for an action, where the form is this session's own and only too old."""
+    if request.endpoint != f"{request.blueprint}.action":
+        return None
+    try:
+        validate_csrf(request.form.get(console.csrf_field()), time_limit=_ANY_AGE)
+    except ValidationError:
+        return None
+    return actions.too_late(console, **(request.view_args or {}))
 
 
 def _secured(response: Response) -> Response:

@@ -6,6 +6,7 @@ import functools
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 from importlib.metadata import version as installed
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -122,7 +123,7 @@ class Console:
             .get_template(f"pgbus/{page.template}")
             .render(
                 page=page,
-                shell=self._shell(words, attention),
+                shell=self._shell(words, attention, status),
                 words=words,
                 url=viewer.url,
                 asset=functools.partial(self.url, "asset", version=assets.digest()),
@@ -137,7 +138,7 @@ class Console:
         response.headers["Content-Language"] = str(words.locale).replace("_", "-")
         return response
 
-    def _shell(self, words: Words, attention: int | None) -> Shell:
+    def _shell(self, words: Words, attention: int | None, status: int) -> Shell:
         theme = request.cookies.get(THEME_COOKIE)
         has_key = bool(current_app.secret_key)
         return Shell(
@@ -149,7 +150,7 @@ class Console:
             zone=str(words.zone),
             version=_release(),
             here=self.here(),
-            toasts=toasts.taken(request.blueprint or "") if has_key else (),
+            toasts=_toasts(status) if has_key else (),
             csrf_field=self.csrf_field(),
             csrf_token=generate_csrf() if has_key else "",
         )
@@ -168,6 +169,16 @@ class Console:
         query = request.query_string.decode("ascii", "replace")
         path = request.script_root + request.path
         return f"{path}?{query}" if query else path
+
+
+def _toasts(status: int) -> tuple[Toast, ...]:
+    """Return what is to be told; once, but for a page that gives way to the one that was asked for."""
+    mount = request.blueprint or ""
+    shown = toasts.taken(mount)
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        for toast in shown:
+            toasts.add(mount, toast)
+    return shown
 
 
 @functools.cache
@@ -194,5 +205,6 @@ def environment() -> jinja2.Environment:
         foreign=foreign,
         icon=marks.icon,
         rail=marks.rail,
+        short_id=marks.short_id,
     )
     return made

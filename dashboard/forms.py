@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from pgbus.dashboard.parameters import BadParameter, Parameters
 from pgbus.dashboard.words import _
-from pgbus.engine.definition.options import OptionError, aware_moment, signal_name
+from pgbus.engine.definition.options import (
+    OptionError,
+    aware_moment,
+    idempotency_key,
+    signal_name,
+)
 from pgbus.engine.errors import PayloadError, PayloadTooLarge
 from pgbus.engine.states import Verb
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
+    from zoneinfo import ZoneInfo
 
     from pgbus.dashboard.words import Words
     from pgbus.engine.settings import Settings
@@ -71,20 +77,43 @@ def reason(form: Mapping[str, str]) -> str:
     return form.get("reason", "").replace("\r\n", "\n")
 
 
-def arguments(verb: Verb, form: Mapping[str, str], words: Words) -> dict[str, Any]:
-    """Return what the form gives the verb beside its reason; raise `FormProblem`."""
+def moment_text(moment: datetime, zone: ZoneInfo) -> str:
+    """Return a moment as a field for date and time has it: the wall clock of the page's zone."""
+    wall = moment.astimezone(zone).replace(tzinfo=None)
+    return wall.isoformat(timespec="minutes" if not wall.second else "seconds")
+
+
+def arguments(
+    verb: Verb, form: Mapping[str, str], words: Words, scheduled_at: datetime
+) -> dict[str, Any]:
+    """Return what the form gives the verb beside its reason; raise `FormProblem`.
+
+    `scheduled_at` is when the run's step is due, with which the form to reschedule it began.
+    """
     match verb:
         case Verb.RESUME_AT:
             return {"step": _step(form, words)}
         case Verb.RESCHEDULE:
-            return {"at": _moment(form, words)}
+            return {"at": _moment(form, words, scheduled_at)}
+        case Verb.RERUN:
+            return {"idempotency_key": _key(form)}
         case Verb.SIGNAL:
             return {
                 "name": _signal_name(form, words),
                 "payload": payload(form.get("payload", ""), words),
-                "idempotency_key": form.get("idempotency_key"),
+                "idempotency_key": _key(form),
             }
     return {}
+
+
+def _key(form: Mapping[str, str]) -> str | None:
+    """Return the key by which two presses of one form are known as one; raise `BadParameter`."""
+    given = form.get("idempotency_key")
+    try:
+        return idempotency_key(given)
+    except OptionError:
+        wanted = _("what a page of this console put there")
+        raise BadParameter("idempotency_key", given or "", wanted) from None
 
 
 def _step(form: Mapping[str, str], words: Words) -> str:
@@ -93,11 +122,16 @@ def _step(form: Mapping[str, str], words: Words) -> str:
     return step
 
 
-def _moment(form: Mapping[str, str], words: Words) -> datetime:
+def _moment(form: Mapping[str, str], words: Words, scheduled_at: datetime) -> datetime:
+    """Return the moment; the one there is where its wall clock, which may come twice, was left alone."""
     try:
         moment = Parameters(form).moment("at", words.zone)
         if moment is None:
             raise FormProblem("at", words.gettext("Say when."))
+        if moment.tzinfo is words.zone and moment_text(moment, words.zone) == moment_text(
+            scheduled_at, words.zone
+        ):
+            return scheduled_at
         return aware_moment(moment)
     except (BadParameter, OptionError):
         problem = words.gettext("This is no moment such as 2026-11-29T03:00.")

@@ -11,10 +11,12 @@ from pgbus.dashboard.pages.workflows import query_of
 from pgbus.dashboard.parameters import BadParameter
 from pgbus.dashboard.presenters import attention as presenter
 from pgbus.dashboard.presenters.sentences import short
-from pgbus.dashboard.presenters.status import STUCK_BADGES
+from pgbus.dashboard.presenters.status import stuck_badge
 from pgbus.dashboard.words import _
-from pgbus.engine.insights import counts, stuck
+from pgbus.engine.insights import counts, processes, stuck
+from pgbus.engine.insights.processes import DISPATCHER
 from pgbus.engine.insights.runs import NO_ERROR, RunFilter
+from pgbus.engine.insights.stuck import PAUSED_REASONS, StuckReason
 from pgbus.engine.runner.bulk import LIMIT
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from pgbus.dashboard.console import Viewer
-    from pgbus.dashboard.presenters.attention import Effect
+    from pgbus.dashboard.presenters.actions import Effect
     from pgbus.dashboard.presenters.status import Badge
     from pgbus.engine.insights.stuck import Attention, GroupKey, StuckGroup
     from pgbus.engine.states import Verb
@@ -136,7 +138,9 @@ def load(
             "workflow_class", workflow_class, _("a class, such as shop.OrderWorkflow")
         )
     found = stuck.groups(connection, viewer.settings, workflow_class)
-    here = _Here(viewer, workflow_class, found.as_of)
+    here = _Here(
+        viewer, workflow_class, found.as_of, dispatched=_dispatched(connection, viewer, found)
+    )
     start = min(start, _last_start(found))
     shown = found.groups[start - 1 : start - 1 + PAGE_SIZE]
     following = start + PAGE_SIZE
@@ -154,6 +158,13 @@ def load(
         dialog=here.dialog(press) if press else None,
         back=here.url(start),
     )
+
+
+def _dispatched(connection: Connection, viewer: Viewer, found: Attention) -> bool:
+    """Tell whether overdue runs are sent again by themselves; where there are none, it does not matter."""
+    if all(group.key.reason is not StuckReason.OVERDUE for group in found.groups):
+        return True
+    return bool(processes.fleet(connection, viewer.settings, limit=0).alive.get(DISPATCHER))
 
 
 def _last_start(found: Attention) -> int:
@@ -208,10 +219,13 @@ def _bounds(found: Attention, start: int, number: int, viewer: Viewer) -> str:
 class _Here:
     """The page as one viewer sees it: what its rows and links are made of."""
 
-    def __init__(self, viewer: Viewer, workflow_class: str | None, as_of: datetime) -> None:
+    def __init__(
+        self, viewer: Viewer, workflow_class: str | None, as_of: datetime, *, dispatched: bool
+    ) -> None:
         self._viewer = viewer
         self._class = workflow_class
         self._as_of = as_of
+        self._dispatched = dispatched
 
     def url(self, start: int, **press: object) -> str:
         first = start if start > 1 else None
@@ -224,18 +238,19 @@ class _Here:
             current_step=key.step_name,
             stuck=key.reason,
             error_class=key.error_class or NO_ERROR,
+            held=(key.held or "none") if key.reason in PAUSED_REASONS else None,
         )
         return GroupLine(
             key=blake2s(repr(key).encode(), digest_size=8).hexdigest(),
             count=words.number(group.count),
             shows=words.ngettext("%(num)s run, show it", "%(num)s runs, show them", group.count),
             href=self._viewer.url("workflows", **query_of(wanted)),
-            badge=STUCK_BADGES[key.reason],
+            badge=stuck_badge(key.reason, key.error_class),
             step_name=key.step_name,
             workflow_class=key.workflow_class,
             error_class=key.error_class,
             message=self._message(group),
-            told=presenter.told(group, self._viewer.settings, words),
+            told=presenter.told(group, self._viewer.settings, words, dispatched=self._dispatched),
             first=words.ago(group.first_at),
             last=words.ago(group.last_at),
             asks=tuple(self._asks(group, start)),
@@ -251,26 +266,27 @@ class _Here:
         for verb in group.key.available_actions:
             if self._viewer.may(verb):
                 fields = _fields(Press(verb, group.key, group.count, self._as_of))
-                label = presenter.label(verb, group.count, self._viewer.words)
+                asked = presenter.press(verb, group.key)
+                label = presenter.label(asked, group.count, self._viewer.words)
                 href = self.url(start, **fields, _anchor="confirm")
-                yield Ask(verb, label, presenter.ICONS[verb], href)
+                yield Ask(verb, label, presenter.ICONS[asked], href)
 
     def dialog(self, press: Press) -> Dialog | None:
         """Return the dialog that was asked for; None when it could only lead to a refusal."""
         verb, key, words = press.verb, press.group, self._viewer.words
         if verb not in key.available_actions or not self._viewer.may(verb):
             return None
-        number = min(press.count, LIMIT)
+        number, asked = min(press.count, LIMIT), presenter.press(verb, key)
         return Dialog(
-            question=presenter.question(verb, number, press.count, words),
-            answer=presenter.answer(verb, number, words),
+            question=presenter.question(asked, number, press.count, words),
+            answer=presenter.answer(asked, number, words),
             verb=verb,
-            badge=STUCK_BADGES[key.reason],
+            badge=stuck_badge(key.reason, key.error_class),
             step_name=key.step_name,
             workflow_class=key.workflow_class,
             error_class=key.error_class,
             effects=tuple(
-                presenter.effects(verb, key, number, press.count, press.stuck_before, words)
+                presenter.effects(asked, key, number, press.count, press.stuck_before, words)
             ),
             fields=_fields(press) | {"workflow_class": self._class or ""},
         )
@@ -285,6 +301,7 @@ def _fields(press: Press) -> dict[str, str]:
         "step": key.step_name,
         "stuck": key.reason.value,
         "error_class": key.error_class or "",
+        "held": key.held or "",
         "count": str(press.count),
         "as_of": press.stuck_before.isoformat(),
     }

@@ -283,16 +283,10 @@ def _callbacks(detail: BatchDetail, viewer: Viewer) -> tuple[Callback, ...]:
 def _properties(batch: BatchSummary, viewer: Viewer) -> Properties:
     stored = batch.properties
     return Properties(
-        documents.readable(stored.encoded, "properties", _unredacted)
-        if stored.encoded is not None
-        else None,
+        documents.readable(stored.encoded) if stored.encoded is not None else None,
         documents.size(stored.size, viewer.words),
         viewer.url("batch", batch_id=batch.batch_id, properties="all"),
     )
-
-
-def _unredacted(_kind: str, value: object) -> object:
-    return value
 
 
 def _failure(failures: Failures, viewer: Viewer) -> FailureLine:

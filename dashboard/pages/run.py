@@ -6,18 +6,26 @@ import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from markupsafe import Markup
-
-from pgbus.dashboard.presenters import actions, attempts, sentences, timeline, trail
+from pgbus.dashboard.presenters import (
+    actions,
+    attempts,
+    marks,
+    sentences,
+    subjects,
+    timeline,
+    trail,
+)
 from pgbus.dashboard.presenters.documents import Shelf, readable
 from pgbus.dashboard.presenters.happening import happening
 from pgbus.dashboard.presenters.status import Badge, misplaced, status
 from pgbus.dashboard.words import _, code, foreign
 from pgbus.engine.insights import detail as insights
 from pgbus.engine.insights import events, runs, signals
-from pgbus.engine.states import ONGOING, AttemptStatus, Event, RunStatus, SignalStatus
+from pgbus.engine.states import ONGOING, Event, RunStatus, SignalStatus
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from pgbus.dashboard.console import Viewer
     from pgbus.dashboard.presenters.actions import Actions, RefusedForm
     from pgbus.dashboard.presenters.attempts import AttemptTable, ErrorView
@@ -102,7 +110,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalLine:
-    """A signal that the run got; `taken` by which attempt, None while it is pending."""
+    """A signal that the run got; `taken` by which attempt, `taken_at` when; None while it is pending."""
 
     key: int
     name: str
@@ -112,6 +120,7 @@ class SignalLine:
     sender: Markup
     received: Markup
     taken: Markup | None
+    taken_at: Markup | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,16 +195,6 @@ _SIGNAL_BADGES = {
     SignalStatus.CONSUMED: Badge(_("Consumed"), "good", "finished"),
 }
 
-#: What became of a step before, and what it does where the run is.
-_BECAME = {
-    AttemptStatus.SCHEDULED: ("idle", "scheduled", _("scheduled"), _("scheduled, here now")),
-    AttemptStatus.WAITING: ("waits", "waiting", _("waiting"), _("waiting, here now")),
-    AttemptStatus.IN_PROGRESS: ("runs", "performing", _("performing"), _("performing, here now")),
-    AttemptStatus.COMPLETED: ("good", "finished", _("completed"), _("completed, here now")),
-    AttemptStatus.FAILED: ("bad", "failed", _("failed"), _("failed, here now")),
-    AttemptStatus.CANCELLED: ("idle", "cancelled", _("cancelled"), _("cancelled, here now")),
-    AttemptStatus.SKIPPED: ("idle", "skipped", _("skipped"), _("skipped, here now")),
-}
 _RELATED = {
     RunStatus.FINISHED: _("%(run)s, finished"),
     RunStatus.CANCELLED: _("%(run)s, cancelled"),
@@ -331,7 +330,7 @@ def load_attempt(
         ),
         attempts=replace(table, lines=(bare,)),
         error=attempts.error_of(found, line.href, viewer.shown),
-        output=None if encoded is None else readable(encoded, "output", viewer.shown),
+        output=None if encoded is None else _whole(encoded, "output", viewer),
     )
 
 
@@ -344,7 +343,7 @@ def load_signal(
     return DocumentPage(
         head=head(run, viewer),
         title=viewer.words.gettext("Payload of signal %(signal)s", signal=found.name),
-        text=readable(found.payload.encoded or "", "payload", viewer.shown),
+        text=_whole(found.payload.encoded or "", "payload", viewer),
     )
 
 
@@ -355,17 +354,17 @@ def load_arguments(connection: Connection, viewer: Viewer, workflow_id: str) -> 
     return DocumentPage(
         head=head(run, viewer),
         title=viewer.words.gettext("Arguments"),
-        text=readable(encoded, "arguments", viewer.shown),
+        text=_whole(encoded, "arguments", viewer),
     )
+
+
+def _whole(encoded: str, kind: str, viewer: Viewer) -> Markup:
+    return readable(encoded, functools.partial(viewer.shown, kind))
 
 
 def head(run: RunSummary, viewer: Viewer) -> Head:
     """Return which run it is, and what it does."""
-    told = status(run)
-    subject = f"{run.subject_type} {run.subject_id}" if run.subject_id is not None else None
-    href = None
-    if run.subject_type is not None and run.subject_id is not None:
-        href = viewer.subject_url(run.subject_type, run.subject_id)
+    told, subject = status(run), subjects.named(run)
     name = sentences.short(run.workflow_class)
     return Head(
         workflow_id=run.workflow_id,
@@ -379,7 +378,7 @@ def head(run: RunSummary, viewer: Viewer) -> Head:
         class_name=run.workflow_class,
         class_href=viewer.url("workflows", status="all", workflow_class=run.workflow_class),
         subject=subject,
-        subject_href=href,
+        subject_href=subjects.href(run, viewer),
     )
 
 
@@ -402,6 +401,18 @@ def _signal(signal: StoredSignal, workflow_id: str, viewer: Viewer, shelf: Shelf
         sender=foreign(signal.actor),
         received=words.ago(signal.received_at),
         taken=taken,
+        taken_at=_taken_at(signal, words),
+    )
+
+
+def _taken_at(signal: StoredSignal, words: Words) -> Markup | None:
+    if signal.claimed_at is None:
+        return None
+    claimed = words.ago(signal.claimed_at)
+    if signal.consumed_at is None:
+        return words.rich(_("claimed %(when)s"), when=claimed)
+    return words.rich(
+        _("claimed %(when)s, consumed %(then)s"), when=claimed, then=words.ago(signal.consumed_at)
     )
 
 
@@ -436,11 +447,8 @@ def _definition(found: RunDetail, words: Words) -> Markup:
 
 
 def _related(run: RelatedRun, viewer: Viewer) -> Markup:
-    link = Markup('<a href="%s"><code title="%s">…%s</code></a>') % (
-        viewer.url("run", workflow_id=run.workflow_id),
-        run.workflow_id,
-        run.workflow_id[-8:],
-    )
+    href = viewer.url("run", workflow_id=run.workflow_id)
+    link = marks.link(href, marks.short_id(run.workflow_id))
     return viewer.words.rich(_RELATED.get(run.status, _("%(run)s, ongoing")), run=link)
 
 
@@ -482,11 +490,10 @@ def _steps(steps: tuple[StepOfRun, ...], viewer: Viewer) -> tuple[StepLine, ...]
 
 
 def _step(step: StepOfRun, viewer: Viewer, *, is_next: bool) -> StepLine:
-    words = viewer.words
-    if step.status is not None:
-        tone, icon, became, here = _BECAME[step.status]
-        told = words.gettext(here if step.here else became)
-        return StepLine(step.name, tone, icon, told, step.here)
+    words, became = viewer.words, attempts.became(step)
+    if became is not None:
+        told = words.gettext(became.word)
+        return StepLine(step.name, became.tone, became.icon, told, step.here)
     return StepLine(step.name, "idle", "ready", words.gettext(_ahead(step, is_next=is_next)))
 
 

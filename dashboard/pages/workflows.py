@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from markupsafe import Markup
 
-from pgbus.dashboard.presenters import marks, sentences
-from pgbus.dashboard.presenters.status import STUCK_WORDS, misplaced, status
+from pgbus.dashboard.forms import moment_text
+from pgbus.dashboard.presenters import marks, sentences, subjects
+from pgbus.dashboard.presenters.status import HELD_WORDS, STUCK_WORDS, misplaced, status
 from pgbus.dashboard.words import COUNT_CAP, _, code
 from pgbus.engine.insights import counts, runs
 from pgbus.engine.insights.stuck import StuckReason
@@ -40,6 +41,7 @@ _FILTERS = {
     "current_step": _("step"),
     "error_class": _("error"),
     "stuck": _("stuck"),
+    "held": _("once resumed"),
     "subject_type": _("subject type"),
     "subject_id": _("subject id"),
     "workflow_id": _("workflow id"),
@@ -75,7 +77,6 @@ class RunLine:
     """One run of the list."""
 
     workflow_id: str
-    short_id: str
     href: str
     state: Markup
     sentence: Markup
@@ -162,21 +163,16 @@ def load(
 def line_of(run: RunSummary, viewer: Viewer) -> RunLine:
     """Return a run as a line of the list."""
     words, told = viewer.words, status(run)
-    subject = f"{run.subject_type} {run.subject_id}" if run.subject_id is not None else None
-    href = None
-    if run.subject_type is not None and run.subject_id is not None:
-        href = viewer.subject_url(run.subject_type, run.subject_id)
     return RunLine(
         workflow_id=run.workflow_id,
-        short_id=f"…{run.workflow_id[-8:]}",
         href=viewer.url("run", workflow_id=run.workflow_id),
         state=marks.badge(words.gettext(told.badge.word), told.badge.tone, told.badge.icon),
         sentence=sentences.rendered(told.sentence, words, viewer.url),
         sentence_links=told.sentence.links,
         because=told.because,
         class_name=marks.class_name(run.workflow_class),
-        subject=subject,
-        subject_href=href,
+        subject=subjects.named(run),
+        subject_href=subjects.href(run, viewer),
         step=code(run.current_step),
         place=place_of(run, told.badge.tone, viewer),
         started=words.ago(run.created_at),
@@ -237,6 +233,8 @@ def _chips(viewer: Viewer, wanted: RunFilter) -> tuple[Chip, ...]:
 def _told(viewer: Viewer, name: str, value: str) -> str:
     if name == "stuck":
         return viewer.words.gettext(STUCK_WORDS[StuckReason(value)])
+    if name == "held":
+        return viewer.words.gettext(HELD_WORDS[value])
     return value.replace("T", " ") if name.endswith(("_from", "_to")) else value
 
 
@@ -244,15 +242,12 @@ def _fields(viewer: Viewer, wanted: RunFilter) -> dict[str, str]:
     """Return each filter as its form field shows it; moments in the zone of the page."""
     values = asdict(wanted)
     return {
-        name: _in_zone(value, viewer) if isinstance(value, datetime) else str(value or "")
+        name: moment_text(value, viewer.words.zone)
+        if isinstance(value, datetime)
+        else str(value or "")
         for name in _FILTERS
         for value in (values[name],)
     }
-
-
-def _in_zone(moment: datetime, viewer: Viewer) -> str:
-    local = moment.astimezone(viewer.words.zone).replace(tzinfo=None)
-    return local.isoformat(timespec="minutes" if not local.second else "seconds")
 
 
 def _everywhere(

@@ -7,6 +7,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
+from pgbus.dashboard.forms import moment_text
+from pgbus.dashboard.presenters import subjects
+from pgbus.dashboard.presenters.attempts import became
 from pgbus.dashboard.presenters.sentences import short
 from pgbus.dashboard.words import _, code
 from pgbus.engine.definition import registry
@@ -38,15 +41,15 @@ class Seen:
     at: datetime
 
     @classmethod
-    def of(cls, run: RunSummary, at: datetime) -> Self:
-        """Return where the run is: what comes of a verb depends on all of it."""
-        paused_at = run.paused_at.isoformat() if run.paused_at else ""
+    def of(cls, run: RunSummary, plan: ResumePlan | None, at: datetime) -> Self:
+        """Return where the run is, and what its class has a resume do: a verb's effect depends on all of it."""
         parts = (
             run.status,
             run.step_id,
             run.attempt_status,
             run.scheduled_at.isoformat(),
-            paused_at,
+            run.paused_at.isoformat() if run.paused_at else "",
+            f"{plan.kind}:{plan.step_name}" if plan else "",
         )
         return cls("|".join(map(str, parts)), at)
 
@@ -65,7 +68,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class RefusedForm:
-    """A form that was sent and cannot be done: which of its fields is wrong, how, and all that was typed."""
+    """A form that was sent and not done: which of its fields is wrong, how, and all that was typed.
+
+    "" as the field: none is, and the form can be sent again as it is.
+    """
 
     verb: Verb
     field: str
@@ -102,8 +108,8 @@ class StepChoice:
 class Offer:
     """An action that is possible: its button, its line, and what its dialog says and asks for.
 
-    Without a `title` it has no dialog, and leads to the form on the page. `refused` has its dialog open,
-    because what was sent with it cannot be done.
+    Without a `title` it has no dialog, and leads to the form on the page. A `refusal` has its dialog open:
+    it says why what was sent with it was not done. `idempotency_key` makes two presses one.
     """
 
     verb: Verb
@@ -117,12 +123,16 @@ class Offer:
     step: Field | None = None
     at: Field | None = None
     reason: Field = Field()
-    refused: bool = False
+    idempotency_key: str | None = None
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalForm:
-    """The form that sends a signal; `then` says what follows, None where that depends on the name."""
+    """The form that sends a signal; `then` says what follows, None where that depends on the name.
+
+    It is `shown` at once while the run waits for a signal, or with a `refusal`, which says why nothing was sent.
+    """
 
     names: tuple[str, ...]
     name: Field
@@ -131,7 +141,8 @@ class SignalForm:
     idempotency_key: str
     limit: int
     then: Markup | None
-    refused: bool
+    shown: bool
+    refusal: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +165,7 @@ def offered(detail: RunDetail, viewer: Viewer, refused: RefusedForm | None = Non
     """Return what can be done with the run and is allowed to who looks, the likeliest first."""
     words, run = viewer.words, detail.run
     offers = [
-        _with_form(offer, refused)
+        _with_form(offer, refused, words)
         for verb, write in _OFFERS.items()
         if verb in detail.available_actions and viewer.may(verb)
         if (offer := write(detail, words)) is not None
@@ -165,7 +176,7 @@ def offered(detail: RunDetail, viewer: Viewer, refused: RefusedForm | None = Non
     return Actions(
         workflow_id=run.workflow_id,
         about=_about(run),
-        seen=str(Seen.of(run, words.now)),
+        seen=str(Seen.of(run, detail.resume, words.now)),
         offers=tuple(sorted(offers, key=lambda offer: offer.verb is not primary)),
         primary=primary,
         signal=_signal_form(run, words, refused, limit) if Verb.SIGNAL in possible else None,
@@ -181,7 +192,7 @@ def signal_names(workflow_class: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
-def _with_form(offer: Offer, refused: RefusedForm | None) -> Offer:
+def _with_form(offer: Offer, refused: RefusedForm | None, words: Words) -> Offer:
     if refused is None or refused.verb is not offer.verb:
         return offer
     return replace(
@@ -189,8 +200,14 @@ def _with_form(offer: Offer, refused: RefusedForm | None) -> Offer:
         step=offer.step and _field("step", refused),
         at=offer.at and _field("at", refused),
         reason=_field("reason", refused),
-        refused=True,
+        refusal=_refusal(refused, words),
     )
+
+
+def _refusal(refused: RefusedForm, words: Words) -> str:
+    if not refused.field:
+        return refused.problem
+    return words.gettext("What you typed is kept: mend what is marked and press again.")
 
 
 def _field(name: str, refused: RefusedForm) -> Field:
@@ -211,13 +228,8 @@ def _awaits_signal(run: RunSummary) -> bool:
 
 
 def _about(run: RunSummary) -> str:
-    name = short(run.workflow_class)
-    return name if run.subject_id is None else f"{name}, {run.subject_type} {run.subject_id}"
-
-
-def _local(moment: datetime, words: Words) -> str:
-    """Return the moment as a field for date and time has it, in the zone of the page."""
-    return moment.astimezone(words.zone).replace(tzinfo=None).isoformat(timespec="seconds")
+    name, subject = short(run.workflow_class), subjects.named(run)
+    return f"{name}, {subject}" if subject else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +290,12 @@ _RESUMES = {
         _("Its jobs are sent now, and the run waits for them."),
     ),
 }
+#: What a new attempt of a step does first that waits for a signal.
+_AWAITS = {
+    "now": _("%(step)s waits for signal %(signal)s first."),
+    "later": _("%(step)s waits for signal %(signal)s from %(time)s on."),
+}
+_STARTS_ATTEMPT = frozenset({ResumeKind.RETRY, ResumeKind.CONTINUE, ResumeKind.RUN_AT_TIME})
 _KEEP_WAITING = {
     "batch": _("The run waits on for the jobs of its batch."),
     "deadline": _("The run waits on for signal %(signal)s, %(left)s until its deadline."),
@@ -296,20 +314,21 @@ def _resume(detail: RunDetail, words: Words) -> Offer | None:
         said = _Resume("waiting", _("Keep waiting"), _("Keep waiting?"), _keep_waiting(plan, run))
     else:
         said = _RESUMES[plan.kind]
-    step, begins = plan.step_name or "", _begins(plan, words)
+    step, begins, awaited = plan.step_name or "", _begins(plan, words), _awaited(detail, plan)
+    if awaited is not None:
+        said = replace(said, **_AWAITS)
     line = words.rich(
         said.later if begins and said.later else said.now,
         step=code(step),
         here=code(run.current_step),
         attempt=words.number(run.attempt + 1),
         time=words.clock(begins or words.now),
-        signal=code(run.waiting_for or ""),
+        signal=code(awaited or run.waiting_for or ""),
         left=words.duration(plan.wait_seconds),
     )
     effects = [Effect(said.icon, line), unless_moved]
     if plan.kind is ResumeKind.RETRY and run.error_class == qualified_name(FanOutFailed):
-        again = words.rich(_("All its jobs are sent again, those that completed too."))
-        effects.insert(1, Effect("attention", again, "warn"))
+        effects.insert(1, jobs_again(words))
     label = words.gettext(said.label, step=step)
     return Offer(
         verb=Verb.RESUME,
@@ -320,6 +339,21 @@ def _resume(detail: RunDetail, words: Words) -> Offer | None:
         effects=tuple(effects),
         button=label,
     )
+
+
+def jobs_again(words: Words) -> Effect:
+    """Return what a new attempt of a failed fan-out does that nobody would expect."""
+    text = words.rich("All its jobs are sent again, those that completed too.")
+    return Effect("attention", text, "warn")
+
+
+def _awaited(detail: RunDetail, plan: ResumePlan) -> str | None:
+    """Return the signal that the resumed step waits for before its body runs; None when it starts at once."""
+    run = detail.run
+    came = plan.kind is ResumeKind.RUN_AT_TIME and run.waiting_for is not None
+    if plan.kind not in _STARTS_ATTEMPT or came:
+        return None
+    return next((step.waits_for for step in detail.steps if step.name == plan.step_name), None)
 
 
 def _keep_waiting(plan: ResumePlan, run: RunSummary) -> str:
@@ -403,7 +437,7 @@ def _reschedule(detail: RunDetail, words: Words) -> Offer:
             Effect("info", words.rich("A time that has passed means now.")),
         ),
         button=words.gettext("Reschedule"),
-        at=Field(_local(run.scheduled_at, words)),
+        at=Field(moment_text(run.scheduled_at, words.zone)),
     )
 
 
@@ -414,7 +448,7 @@ def _signal(detail: RunDetail, words: Words) -> Offer:
             "%(step)s runs with your payload, if it takes it. The form is below.",
             step=code(run.current_step),
         )
-    elif detail.class_loaded and not any(step.waits_for for step in detail.steps):
+    elif run.class_loaded and not any(step.waits_for for step in detail.steps):
         line = words.rich("It is stored, but no step of the class waits for a signal.")
     elif run.status is RunStatus.PAUSED:
         line = words.rich("It is stored for the step that waits for it. The run stays paused.")
@@ -479,7 +513,9 @@ def _pause(detail: RunDetail, words: Words) -> Offer:
     )
 
 
-def _rerun(_detail: RunDetail, words: Words) -> Offer:
+def _rerun(detail: RunDetail, words: Words) -> Offer:
+    # One run comes of all the forms that showed the same reruns.
+    newest = detail.reruns[0].workflow_id if detail.reruns else ""
     line = words.rich("Starts a new run with the same subject and arguments, from the first step.")
     return Offer(
         verb=Verb.RERUN,
@@ -497,6 +533,7 @@ def _rerun(_detail: RunDetail, words: Words) -> Offer:
             Effect("info", words.rich("This run stays as it is; each links to the other.")),
         ),
         button=words.gettext("Start a new run"),
+        idempotency_key=f"rerun:{detail.run.workflow_id}:{newest}",
     )
 
 
@@ -516,7 +553,7 @@ def _cancel(detail: RunDetail, words: Words) -> Offer:
         effects.append(
             Effect("fanout", words.rich("Those of its jobs that have not started are dropped."))
         )
-    if detail.class_loaded:
+    if run.class_loaded:
         effects.append(Effect("redo", words.rich("It can be run again, from the first step.")))
     return Offer(
         verb=Verb.CANCEL,
@@ -531,7 +568,7 @@ def _cancel(detail: RunDetail, words: Words) -> Offer:
 
 def _not_undone(detail: RunDetail, words: Words) -> Markup:
     completed = sum(step.status is AttemptStatus.COMPLETED for step in detail.steps)
-    if not detail.class_loaded:
+    if not detail.run.class_loaded:
         return words.rich("What has run is not undone.")
     if not completed:
         return words.rich("No step has completed yet.")
@@ -555,22 +592,12 @@ _OFFERS: dict[Verb, Callable[[RunDetail, Words], Offer | None]] = {
     Verb.CANCEL: _cancel,
 }
 
-_BECAME = {
-    None: _("%(step)s, not tried yet"),
-    AttemptStatus.COMPLETED: _("%(step)s, completed"),
-    AttemptStatus.FAILED: _("%(step)s, failed"),
-    AttemptStatus.CANCELLED: _("%(step)s, cancelled"),
-    AttemptStatus.SKIPPED: _("%(step)s, skipped"),
-}
-
 
 def _choice(step: StepOfRun, words: Words) -> StepChoice:
-    label = _("%(step)s, here now")
-    if not step.here:
-        label = _BECAME.get(step.status, label)
-    elif step.status is AttemptStatus.FAILED:
-        label = _("%(step)s, failed, here now")
-    return StepChoice(step.name, words.gettext(label, step=step.name))
+    badge = became(step)
+    told = badge.word if badge else _("not tried yet")
+    label = words.gettext("%(step)s, %(told)s", step=step.name, told=words.gettext(told))
+    return StepChoice(step.name, label)
 
 
 def _signal_form(
@@ -587,7 +614,8 @@ def _signal_form(
         idempotency_key=str(uuid4()),
         limit=limit,
         then=_then(run, words) if awaited else None,
-        refused=False,
+        shown=_awaits_signal(run),
+        refusal="",
     )
     if refused is None or refused.verb is not Verb.SIGNAL:
         return form
@@ -598,7 +626,8 @@ def _signal_form(
         reason=_field("reason", refused),
         # Nothing was stored under it, so it still tells a second press from the first.
         idempotency_key=refused.typed.get("idempotency_key", ""),
-        refused=True,
+        shown=True,
+        refusal=_refusal(refused, words),
     )
 
 

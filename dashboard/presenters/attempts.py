@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pgbus.dashboard.presenters.sentences import short
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pgbus.dashboard.console import Viewer
     from pgbus.dashboard.presenters.documents import DocumentView, Shelf
     from pgbus.engine.insights.attempts import Attempt
+    from pgbus.engine.insights.detail import StepOfRun
 
 #: Of the newest error's message the page of a run shows this many characters, of another's these.
 _LONG_MESSAGE = 2000
@@ -93,10 +94,28 @@ _BADGES = {
     AttemptStatus.CANCELLED: Badge(_("Cancelled"), "idle", "cancelled"),
     AttemptStatus.SKIPPED: Badge(_("Skipped"), "idle", "skipped"),
 }
+#: What became of a step by its newest attempt: the word where the run is past it, and where it is there.
+_BECAME = {
+    AttemptStatus.SCHEDULED: (_("scheduled"), _("scheduled, here now")),
+    AttemptStatus.WAITING: (_("waiting"), _("waiting, here now")),
+    AttemptStatus.IN_PROGRESS: (_("performing"), _("performing, here now")),
+    AttemptStatus.COMPLETED: (_("completed"), _("completed, here now")),
+    AttemptStatus.FAILED: (_("failed"), _("failed, here now")),
+    AttemptStatus.CANCELLED: (_("cancelled"), _("cancelled, here now")),
+    AttemptStatus.SKIPPED: (_("skipped"), _("skipped, here now")),
+}
 _FAILED_AND_REATTEMPTED = Badge(_("Failed, reattempted"), "bad", "redo")
 _REATTEMPTED = Badge(_("Reattempted"), "idle", "redo")
 _FAILED_AND_CANCELLED = Badge(_("Failed, run cancelled"), "bad", "cancelled")
 _FAILED_AND_SKIPPED = Badge(_("Failed, skipped"), "bad", "skipped")
+
+
+def became(step: StepOfRun) -> Badge | None:
+    """Return what became of a step, its word told as a part of a line; None for one not tried yet."""
+    if step.status is None:
+        return None
+    passed, here = _BECAME[step.status]
+    return replace(_BADGES[step.status], word=here if step.here else passed)
 
 
 def badge_of(attempt: Attempt) -> Badge:

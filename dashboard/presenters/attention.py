@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from pgbus.dashboard.presenters.actions import Effect, jobs_again
 from pgbus.dashboard.presenters.sentences import short
 from pgbus.dashboard.presenters.status import SYSTEM
 from pgbus.dashboard.words import _, code, foreign, quoted
-from pgbus.engine.insights.stuck import StuckReason
-from pgbus.engine.states import Verb
+from pgbus.engine.definition.policy import qualified_name
+from pgbus.engine.errors import FanOutFailed
+from pgbus.engine.insights.stuck import HeldEnd, StuckReason
+from pgbus.engine.states import Move, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,42 +27,55 @@ if TYPE_CHECKING:
 #: Of a person's text or an error's a row or an outcome shows this much.
 _LONGEST_TEXT = 200
 
-#: How a verb looks on a button.
-ICONS = {Verb.RESUME: "redo", Verb.RUN_NOW: "play1", Verb.CANCEL: "cancelled"}
+#: A press on a group: by its verb, but a resume by what it lets end.
+Press = Verb | HeldEnd
 
-_LABELS = {
+#: How a press looks on a button.
+ICONS: dict[Press, str] = {
+    Verb.RESUME: "redo",
+    Move.FINISH: "finished",
+    Move.STEP_CANCEL: "cancelled",
+    Verb.RUN_NOW: "play1",
+    Verb.CANCEL: "cancelled",
+}
+
+_LABELS: dict[Press, str] = {
     Verb.RESUME: _("Resume %(number)s…"),
+    Move.FINISH: _("Finish %(number)s…"),
+    Move.STEP_CANCEL: _("Let %(number)s end as cancelled…"),
     Verb.RUN_NOW: _("Run %(number)s now…"),
     Verb.CANCEL: _("Cancel %(number)s…"),
 }
 
 #: What is asked when one press cannot take all.
-_SOME = {
+_SOME: dict[Press, str] = {
     Verb.RESUME: _("Resume %(number)s of %(all)s runs?"),
+    Move.FINISH: _("Finish %(number)s of %(all)s runs?"),
+    Move.STEP_CANCEL: _("Let %(number)s of %(all)s runs end as cancelled?"),
     Verb.RUN_NOW: _("Run %(number)s of %(all)s runs now?"),
     Verb.CANCEL: _("Cancel %(number)s of %(all)s runs for good?"),
 }
 
-_DONE = {
+_DONE: dict[Press, str] = {
     Verb.RESUME: _("Resumed %(done)s."),
+    Move.FINISH: _("Finished %(done)s."),
+    Move.STEP_CANCEL: _("Cancelled %(done)s."),
     Verb.RUN_NOW: _("Sent %(done)s to run now."),
     Verb.CANCEL: _("Cancelled %(done)s."),
 }
 
-_DONE_BUT = {
+_DONE_BUT: dict[Press, str] = {
     Verb.RESUME: _("Resumed %(done)s; %(moved)s had already moved on."),
+    Move.FINISH: _("Finished %(done)s; %(moved)s had already moved on."),
+    Move.STEP_CANCEL: _("Cancelled %(done)s; %(moved)s had already moved on."),
     Verb.RUN_NOW: _("Sent %(done)s to run now; %(moved)s had already moved on."),
     Verb.CANCEL: _("Cancelled %(done)s; %(moved)s had already moved on."),
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """One thing that a press does, or leaves alone."""
-
-    icon: str
-    tone: str
-    text: Markup
+def press(verb: Verb, key: GroupKey) -> Press:
+    """Return what the verb is called on the runs of a group."""
+    return key.held if verb is Verb.RESUME and key.held is not None else verb
 
 
 def lede(groups: tuple[StuckGroup, ...], total: int, words: Words, *, exhaustive: bool) -> Markup:
@@ -71,14 +86,14 @@ def lede(groups: tuple[StuckGroup, ...], total: int, words: Words, *, exhaustive
     number = words.number(len(groups))
     everything = (
         words.nrich(
-            "%(num)s run needs you.",
+            "%(num)s run needs you, in %(groups)s groups.",
             "%(num)s runs need you, in %(groups)s groups.",
             total,
             groups=number,
         )
         if exhaustive
         else words.nrich(
-            "%(num)s run needs you.",
+            "%(num)s run needs you, in more than %(groups)s groups.",
             "%(num)s runs need you, in more than %(groups)s groups.",
             total,
             groups=number,
@@ -95,6 +110,15 @@ def _cause(group: StuckGroup, words: Words) -> Markup:
         "when": words.ago(group.first_at),
     }
     match key.reason:
+        case StuckReason.PAUSED_ERROR if key.error_class is None:
+            return words.nrich(
+                "<strong>%(num)s run is paused</strong>: %(step)s of %(class)s has ended otherwise than "
+                "completed, %(when)s.",
+                "<strong>%(num)s are paused</strong>: %(step)s of %(class)s has ended otherwise than "
+                "completed, the first time %(when)s.",
+                group.count,
+                **parts,
+            )
         case StuckReason.PAUSED_ERROR:
             return words.nrich(
                 "<strong>%(num)s run is paused</strong>: %(step)s of %(class)s failed with %(error)s %(when)s.",
@@ -106,8 +130,9 @@ def _cause(group: StuckGroup, words: Words) -> Markup:
             )
         case StuckReason.STALLED:
             return words.nrich(
-                "<strong>%(num)s run is stalled</strong>: its worker died in %(step)s of %(class)s %(when)s.",
-                "<strong>%(num)s are stalled</strong>: their workers died in %(step)s of %(class)s, "
+                "<strong>%(num)s run is stalled</strong>: its worker died or hung in %(step)s of %(class)s "
+                "%(when)s.",
+                "<strong>%(num)s are stalled</strong>: their workers died or hung in %(step)s of %(class)s, "
                 "the first one %(when)s.",
                 group.count,
                 **parts,
@@ -135,11 +160,17 @@ def _cause(group: StuckGroup, words: Words) -> Markup:
             )
 
 
-def told(group: StuckGroup, settings: Settings, words: Words) -> Markup | None:
-    """Return what is to be known of a group that has no error."""
+def told(group: StuckGroup, settings: Settings, words: Words, *, dispatched: bool) -> Markup | None:
+    """Return what is to be known of a group beside its error; `dispatched`: a dispatcher is running."""
     match group.key.reason:
         case StuckReason.PAUSED_MANUAL:
             return _pause(group, words)
+        case StuckReason.PAUSED_ERROR if group.key.error_class is None:
+            return _pause(group, words)
+        case StuckReason.OVERDUE if not dispatched:
+            return words.rich(
+                "No dispatcher is running, so nothing sends them again: start one, or run them now."
+            )
         case StuckReason.OVERDUE:
             return words.rich("The sweep sends them again; nothing is to be done unless they stay.")
         case StuckReason.WAITING_OVERDUE:
@@ -166,39 +197,69 @@ def _pause(group: StuckGroup, words: Words) -> Markup:
     return words.rich("The newest was paused by %(actor)s, without a reason.", actor=actor)
 
 
-def label(verb: Verb, count: int, words: Words) -> str:
+def label(asked: Press, count: int, words: Words) -> str:
     """Return the words of the button that asks before it acts on so many runs."""
-    return words.gettext(_LABELS[verb], number=words.number(count))
+    return words.gettext(_LABELS[asked], number=words.number(count))
 
 
-def question(verb: Verb, number: int, count: int, words: Words) -> str:
+def question(asked: Press, number: int, count: int, words: Words) -> str:
     """Return what a press is asked to confirm: for so many runs, out of so many."""
     if number < count:
-        return words.gettext(_SOME[verb], number=words.number(number), all=words.number(count))
-    match verb:
+        return words.gettext(_SOME[asked], number=words.number(number), all=words.number(count))
+    match asked:
         case Verb.RESUME:
             return words.ngettext("Resume %(num)s run?", "Resume %(num)s runs?", number)
         case Verb.RUN_NOW:
             return words.ngettext("Run %(num)s run now?", "Run %(num)s runs now?", number)
+        case Move.FINISH:
+            return words.ngettext("Finish %(num)s run?", "Finish %(num)s runs?", number)
+        case Move.STEP_CANCEL:
+            return words.ngettext(
+                "Let %(num)s run end as cancelled?", "Let %(num)s runs end as cancelled?", number
+            )
     return words.ngettext("Cancel %(num)s run for good?", "Cancel %(num)s runs for good?", number)
 
 
-def answer(verb: Verb, number: int, words: Words) -> str:
+def answer(asked: Press, number: int, words: Words) -> str:
     """Return the words of the button that acts."""
-    match verb:
+    match asked:
         case Verb.RESUME:
             return words.ngettext("Resume %(num)s run", "Resume %(num)s runs", number)
         case Verb.RUN_NOW:
             return words.ngettext("Run %(num)s run now", "Run %(num)s runs now", number)
+        case Move.FINISH:
+            return words.ngettext("Finish %(num)s run", "Finish %(num)s runs", number)
+        case Move.STEP_CANCEL:
+            return words.ngettext(
+                "Let %(num)s run end as cancelled", "Let %(num)s runs end as cancelled", number
+            )
     return words.ngettext("Cancel %(num)s run", "Cancel %(num)s runs", number)
 
 
 def effects(
-    verb: Verb, key: GroupKey, number: int, count: int, as_of: datetime, words: Words
+    asked: Press, key: GroupKey, number: int, count: int, as_of: datetime, words: Words
 ) -> Iterator[Effect]:
     """Yield what a press will do to so many of the runs, and what it will not."""
-    step = code(key.step_name)
-    match verb:
+    yield from _acts(asked, key, number, words)
+    moved = words.rich("A run that has moved on is left alone and counted in the result.")
+    yield Effect("skipped", moved)
+    if number < count:
+        more = words.rich(
+            "One press takes at most %(number)s runs. Press again for the others.",
+            number=words.number(number),
+        )
+        yield Effect("info", more)
+    late = words.rich(
+        "Runs that got stuck after %(time)s, when the page was read, are <b>not touched</b>.",
+        time=words.clock(as_of),
+    )
+    yield Effect("shield", late)
+
+
+def _acts(asked: Press, key: GroupKey, number: int, words: Words) -> Iterator[Effect]:
+    step, tone = code(key.step_name), ""
+    kept = words.rich("Completed steps are not run again.")
+    match asked:
         case Verb.RESUME if key.reason is StuckReason.PAUSED_MANUAL:
             text = words.nrich(
                 "<b>%(num)s run</b> goes on where it was stopped at %(step)s.",
@@ -206,8 +267,6 @@ def effects(
                 number,
                 step=step,
             )
-            yield Effect(ICONS[verb], "", text)
-            yield Effect("info", "", words.rich("Completed steps are not run again."))
         case Verb.RESUME:
             text = words.nrich(
                 "<b>%(num)s run</b> gets a new attempt of %(step)s.",
@@ -215,8 +274,6 @@ def effects(
                 number,
                 step=step,
             )
-            yield Effect(ICONS[verb], "", text)
-            yield Effect("info", "", words.rich("Completed steps are not run again."))
         case Verb.RUN_NOW:
             text = words.nrich(
                 "%(step)s of <b>%(num)s run</b> is sent to the workers again, due at once.",
@@ -224,35 +281,42 @@ def effects(
                 number,
                 step=step,
             )
-            yield Effect(ICONS[verb], "", text)
+        case Move.FINISH:
+            text = words.nrich(
+                "<b>%(num)s run</b> ends as finished: %(step)s asked for that while it was paused.",
+                "<b>%(num)s runs</b> end as finished, oldest first: %(step)s asked for that while they "
+                "were paused.",
+                number,
+                step=step,
+            )
+        case Move.STEP_CANCEL:
+            tone, kept = "bad", words.rich("Completed steps are not undone.")
+            text = words.nrich(
+                "<b>%(num)s run</b> ends as cancelled: %(step)s asked for that while it was paused.",
+                "<b>%(num)s runs</b> end as cancelled, oldest first: %(step)s asked for that while they "
+                "were paused.",
+                number,
+                step=step,
+            )
         case _:
+            tone, kept = "bad", words.rich("Completed steps are not undone.")
             text = words.nrich(
                 "<b>%(num)s run</b> ends as cancelled. It cannot be resumed.",
                 "<b>%(num)s runs</b> end as cancelled, oldest first. None can be resumed.",
                 number,
             )
-            yield Effect(ICONS[verb], "bad", text)
-            yield Effect("info", "", words.rich("Completed steps are not undone."))
-    moved = words.rich("A run that has moved on is left alone and counted in the result.")
-    yield Effect("skipped", "", moved)
-    if number < count:
-        more = words.rich(
-            "One press takes at most %(number)s runs. Press again for the others.",
-            number=words.number(number),
-        )
-        yield Effect("info", "", more)
-    late = words.rich(
-        "Runs that got stuck after %(time)s, when the page was read, are <b>not touched</b>.",
-        time=words.clock(as_of),
-    )
-    yield Effect("shield", "", late)
+    yield Effect(ICONS[asked], text, tone)
+    if asked is Verb.RESUME and key.error_class == qualified_name(FanOutFailed):
+        yield jobs_again(words)
+    if asked is not Verb.RUN_NOW:
+        yield Effect("info", kept)
 
 
-def outcome(verb: Verb, result: BulkResult, failure: str | None, words: Words) -> tuple[str, str]:
+def outcome(asked: Press, result: BulkResult, failure: str | None, words: Words) -> tuple[str, str]:
     """Return the tone and the words of what a press did; `failure` is the first, as it may be shown."""
     if result.in_doubt is None and not (result.done or result.moved_on or result.failed):
         return "warn", words.gettext("Nothing was done: no such run is stuck any more.")
-    key = _DONE_BUT[verb] if result.moved_on else _DONE[verb]
+    key = _DONE_BUT[asked] if result.moved_on else _DONE[asked]
     said = [words.gettext(key, done=words.number(result.done), moved=words.number(result.moved_on))]
     if failure is not None:
         said.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import json
 from dataclasses import dataclass
@@ -63,19 +64,20 @@ class Shelf:
         text = None
         if stored.encoded is not None and stored.size <= self._room:
             self._room -= stored.size
-            text = readable(stored.encoded, kind, self._viewer.shown)
+            text = readable(stored.encoded, functools.partial(self._viewer.shown, kind))
         return DocumentView(text, size(stored.size, self._viewer.words), href)
 
 
-def readable(encoded: str, kind: str, shown: Callable[[str, object], object]) -> Markup:
-    """Return a document over several lines, after the host's `redact`; too deep a one as it stands.
+def readable(encoded: str, redact: Callable[[object], object] | None = None) -> Markup:
+    """Return a document over several lines, after `redact`; too deep a one as it stands.
 
     Its quotes stay as they are, which in a text they may: as entities they would double many a document.
     """
     try:
-        text = pretty(shown(kind, json.loads(encoded, parse_float=_Written)))
+        value = json.loads(encoded, parse_float=_Written)
+        text = pretty(redact(value) if redact else value)
     except RecursionError:
-        text = str(shown(kind, encoded))
+        text = str(redact(encoded) if redact else encoded)
     return Markup(html.escape(text, quote=False))  # noqa: S704 (escaped right here)
 
 

@@ -7,14 +7,15 @@ from datetime import timedelta
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from markupsafe import Markup
-
+from pgbus.dashboard.presenters import marks
 from pgbus.dashboard.presenters.status import SYSTEM, status
 from pgbus.dashboard.words import _, code, foreign, quoted
 from pgbus.engine.states import AttemptStatus, RunStatus, SignalStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from markupsafe import Markup
 
     from pgbus.dashboard.console import Viewer
     from pgbus.dashboard.presenters.attempts import AttemptTable, ErrorView
@@ -76,7 +77,9 @@ def _lines(detail: RunDetail, viewer: Viewer) -> Iterator[Markup]:
     run, words = detail.run, viewer.words
     failures = _failures(detail)
     if failures:
-        yield _failed(failures, viewer)
+        ended = sum(one.finished_at is not None for one in detail.attempts)
+        maybe_more = detail.older_attempts and len(failures) == ended
+        yield _failed(failures, viewer, maybe_more=maybe_more)
     match run.status:
         case RunStatus.PAUSED:
             yield from _paused(detail, viewer)
@@ -110,13 +113,20 @@ def _failures(detail: RunDetail) -> list[Attempt]:
     )
 
 
-def _failed(failures: list[Attempt], viewer: Viewer) -> Markup:
+def _failed(failures: list[Attempt], viewer: Viewer, *, maybe_more: bool) -> Markup:
     words, last = viewer.words, failures[0]
     parts = {
         "step": code(last.step_name),
         "when": words.ago(last.finished_at or last.created_at),
         "worker": code(last.worker or ""),
     }
+    if maybe_more:
+        return words.nrich(
+            "%(step)s failed at least %(num)s time in a row, the last time %(when)s.",
+            "%(step)s failed at least %(num)s times in a row, the last time %(when)s.",
+            len(failures),
+            **parts,
+        )
     if last.worker is None:
         return words.nrich(
             "%(step)s failed %(when)s.",
@@ -157,8 +167,9 @@ def _waiting(detail: RunDetail, viewer: Viewer) -> Markup:
         return words.rich(
             _("%(step)s goes on when all jobs of %(batch)s have ended."),
             step=step,
-            batch=Markup('<a href="%s">%s</a>')
-            % (viewer.url("batch", batch_id=run.batch_id), words.gettext("its batch")),
+            batch=marks.link(
+                viewer.url("batch", batch_id=run.batch_id), words.gettext("its batch")
+            ),
         )
     pending = sum(one.status is SignalStatus.PENDING for one in detail.signals)
     if not pending:

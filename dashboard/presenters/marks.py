@@ -41,6 +41,16 @@ def class_name(name: str) -> Markup:
     )
 
 
+def link(href: str, text: str) -> Markup:
+    """Return a text as a link; one that is HTML stays so."""
+    return Markup('<a href="%s">%s</a>') % (href, text)
+
+
+def short_id(identifier: str) -> Markup:
+    """Return the end of an id, by which people tell it from others; all of it on hover."""
+    return Markup('<code class="nowrap" title="%s">…%s</code>') % (identifier, identifier[-8:])
+
+
 @functools.lru_cache(maxsize=1024)
 def rail(place: StepPlace, tone: str) -> Markup:
     """Return a run's place among its class's steps as squares: done, here, still to come."""

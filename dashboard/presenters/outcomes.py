@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pgbus.dashboard.presenters import sentences
+from pgbus.dashboard.presenters import sentences, subjects
 from pgbus.dashboard.presenters.sentences import short
 from pgbus.dashboard.presenters.status import SYSTEM, status
 from pgbus.dashboard.toasts import Toast
@@ -65,12 +65,16 @@ _ACTIONS = {
 
 def done(verb: Verb, before: RunSummary, now: RunSummary, viewer: Viewer) -> Toast:
     """Tell what was done, and what the run does now."""
-    message = _QUEUED.get(verb) if now.due else None
+    message = _DONE[verb]
+    if verb is Verb.RESUME and now.ended_at is not None:
+        message = _("Done. %(now)s")
+    elif now.due:
+        message = _QUEUED.get(verb, message)
     return Toast(
         "good",
         _text(
             viewer,
-            message or _DONE[verb],
+            message,
             now=_sentence(now, viewer),
             before=before.current_step,
             step=now.current_step,
@@ -124,6 +128,26 @@ def sent_before(signal: Signal, viewer: Viewer) -> Toast:
     return Toast("warn", _text(viewer, message, signal=signal.name, when=when))
 
 
+def started_before(run: RunSummary, viewer: Viewer) -> Toast:
+    """Tell that the run was started by an earlier press on the same page, or on another one like it."""
+    message = _(
+        "Nothing was started: this run was started from that page before, %(when)s. %(now)s"
+    )
+    when = viewer.words.ago(run.created_at)
+    return Toast("warn", _text(viewer, message, when=when, now=_sentence(run, viewer)))
+
+
+def untold(viewer: Viewer, *, done: bool) -> Toast:
+    """Tell what is known without the database: whether it was done, and not what the run does now."""
+    if done:
+        message = _(
+            "Done. What the run does now is not known: PostgreSQL does not answer any more."
+        )
+        return Toast("good", viewer.words.gettext(message))
+    message = _("Nothing was done, and why is not known: PostgreSQL does not answer any more.")
+    return Toast("warn", viewer.words.gettext(message))
+
+
 def key_reused(viewer: Viewer) -> Toast:
     """Tell that the form has sent a signal of another name already."""
     message = _(
@@ -155,8 +179,8 @@ def not_declared(run: RunSummary, step: str, viewer: Viewer) -> Toast:
 def already_running(run: RunSummary, other: str, viewer: Viewer) -> Toast:
     """Tell that the run's subject has an ongoing run of its class."""
     message = _("Nothing was started: %(subject)s has an ongoing run already, %(id)s.")
-    subject = f"{run.subject_type} {run.subject_id}"
-    return Toast("warn", viewer.words.gettext(message, subject=subject, id=other))
+    parts = {"subject": subjects.named(run), "id": other}
+    return Toast("warn", viewer.words.gettext(message, **parts))
 
 
 def failed(verb: Verb, error_class: str, error_message: str, viewer: Viewer) -> Toast:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from pgbus.dashboard.presenters import marks
 from pgbus.dashboard.words import breakable, code, foreign
 
 if TYPE_CHECKING:
@@ -97,8 +98,7 @@ def _html(part: Part, words: Words, url: Callable[..., str]) -> object:
         case Clock(moment):
             return words.clock(moment)
         case BatchLink(text, batch_id):
-            href = url("batch", batch_id=batch_id)
-            return Markup('<a href="%s">%s</a>') % (href, code(text))
+            return marks.link(url("batch", batch_id=batch_id), code(text))
         case int():
             return words.number(part)
     return part

@@ -18,8 +18,8 @@ from pgbus.dashboard.presenters.sentences import (
 from pgbus.dashboard.words import _
 from pgbus.engine.definition.policy import qualified_name
 from pgbus.engine.errors import FanOutFailed, StepNotDefined, WaitTimedOut
-from pgbus.engine.insights.stuck import StuckReason
-from pgbus.engine.states import AttemptStatus, OnTimeout, RunStatus
+from pgbus.engine.insights.stuck import NO_END, StuckReason
+from pgbus.engine.states import AttemptStatus, Move, OnTimeout, RunStatus
 
 if TYPE_CHECKING:
     from pgbus.dashboard.presenters.sentences import Part
@@ -64,14 +64,20 @@ _CANCELLED = Badge(_("Cancelled"), "idle", "cancelled")
 STUCK_WORDS = {
     StuckReason.PAUSED_ERROR: _("paused on error"),
     StuckReason.STALLED: _("stalled"),
-    StuckReason.PAUSED_MANUAL: _("paused by hand"),
+    StuckReason.PAUSED_MANUAL: _("paused"),
     StuckReason.OVERDUE: _("overdue"),
     StuckReason.WAITING_OVERDUE: _("waiting too long"),
 }
 
 
-#: The badges of runs that do not move on by themselves, by why.
-STUCK_BADGES = {
+#: What a resume makes of a run, by what the filter calls it.
+HELD_WORDS = {
+    Move.FINISH.value: _("the run finishes"),
+    Move.STEP_CANCEL.value: _("the run is cancelled"),
+    NO_END: _("the run goes on"),
+}
+
+_STUCK_BADGES = {
     StuckReason.STALLED: _STALLED,
     StuckReason.PAUSED_ERROR: _PAUSED_ERROR,
     StuckReason.PAUSED_MANUAL: _PAUSED,
@@ -137,6 +143,13 @@ def status(run: RunSummary) -> Status:
             return _finished(run)
         case RunStatus.CANCELLED:
             return _cancelled(run)
+
+
+def stuck_badge(reason: StuckReason, error_class: str | None) -> Badge:
+    """Return how a run looks that does not move on by itself; one that asked to be tried again has no error."""
+    if reason is StuckReason.PAUSED_ERROR and error_class is None:
+        return _PAUSED
+    return _STUCK_BADGES[reason]
 
 
 def misplaced(run: RunSummary) -> str:
@@ -217,18 +230,25 @@ def _batch_key(run: RunSummary) -> str:
 def _paused(run: RunSummary) -> Status:
     match run.stuck:
         case StuckReason.STALLED:
-            key = _(
-                "Paused on %(step)s: its worker died while it ran. Resume tries it again, or cancel."
-            )
-            return _said(run, _STALLED, key)
+            return _said(run, _STALLED, _stall_key(run))
         case StuckReason.PAUSED_ERROR if run.error_class is not None:
             return _said(run, _PAUSED_ERROR, _error_key(run))
     return _said(run, _PAUSED, _pause_key(run), because=run.moved_because)
 
 
+def _stall_key(run: RunSummary) -> str:
+    if run.held is Move.STEP_CANCEL:
+        return _(
+            "Paused on %(step)s: its worker died or hung. Resume lets the run end as cancelled."
+        )
+    return _("Paused on %(step)s: its worker died or hung. Resume tries it again, or cancel.")
+
+
 def _error_key(run: RunSummary) -> str:
     if not run.class_loaded:
         return _("Paused on %(step)s: %(error)s. Resume it where its class is loaded, or cancel.")
+    if run.held is Move.STEP_CANCEL:
+        return _("Paused on %(step)s: %(error)s. Resume lets the run end as cancelled.")
     match run.error_class:
         case str(name) if name == qualified_name(WaitTimedOut):
             return _(
@@ -270,17 +290,24 @@ def _pause_key(run: RunSummary) -> str:
             return _(
                 "Paused by %(actor)s after attempt %(attempt)s of %(step)s. Resume tries it again."
             )
+        case _ if _finishes(run):
+            if by_itself:
+                return _("Paused by itself after %(step)s. Resume finishes the run.")
+            return _("Paused by %(actor)s after %(step)s. Resume finishes the run.")
         case _ if run.place is None:
             if by_itself:
                 return _("Paused by itself after %(step)s. Resume it where its class is loaded.")
             return _("Paused by %(actor)s after %(step)s. Resume it where its class is loaded.")
-        case _ if run.place.following is None:
-            if by_itself:
-                return _("Paused by itself after %(step)s. Resume finishes the run.")
-            return _("Paused by %(actor)s after %(step)s. Resume finishes the run.")
         case _ if by_itself:
             return _("Paused by itself after %(step)s. Resume goes on with %(next)s.")
     return _("Paused by %(actor)s after %(step)s. Resume goes on with %(next)s.")
+
+
+def _finishes(run: RunSummary) -> bool:
+    """Tell whether the step has ended after which the run does, by its own wish or as the last."""
+    if run.class_loaded and run.held is Move.FINISH:
+        return True
+    return run.place is not None and run.place.following is None
 
 
 def _finished(run: RunSummary) -> Status:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
-
+from pgbus.dashboard.presenters import marks
 from pgbus.dashboard.presenters.sentences import short
 from pgbus.dashboard.presenters.status import SYSTEM
 from pgbus.dashboard.words import _, code, foreign, quoted
@@ -16,6 +15,8 @@ from pgbus.engine.states import Event, OnTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from markupsafe import Markup
 
     from pgbus.dashboard.words import Words
     from pgbus.engine.insights.events import TrailEntry
@@ -233,11 +234,7 @@ def _moment(value: object, words: Words) -> str | Markup:
 def _batch(batch_id: object, url: Callable[..., str]) -> Markup:
     if not isinstance(batch_id, str):
         return code(_MISSING)
-    return Markup('<a href="%s"><code title="%s">…%s</code></a>') % (
-        url("batch", batch_id=batch_id),
-        batch_id,
-        batch_id[-8:],
-    )
+    return marks.link(url("batch", batch_id=batch_id), marks.short_id(batch_id))
 
 
 def _details(entry: TrailEntry) -> dict[str, Any]:

@@ -48,6 +48,11 @@
     "[data-set-theme]": (button) => setTheme(button.dataset.setTheme),
     "a[data-dialog]": (link) => document.querySelector(link.hash).showModal(),
     "a[data-ask]": (link) => ask(link),
+    "a[data-unfold]": (link) => {
+      const field = document.querySelector(link.hash);
+      field.closest("details").open = true;
+      field.focus();
+    },
     "dialog:modal [data-close]": (link) => link.closest("dialog").close(),
     ".toast button": (button) => button.closest(".toast").remove(),
     "[data-live-switch]": () => live.toggle(),
@@ -84,8 +89,17 @@
     if (now.isEqualNode(next)) return;
     if (now.nodeType !== Node.ELEMENT_NODE) { now.data = next.data; return; }
     if (now.matches("dialog[open], [data-keep]")) return;
-    if (now.matches("input[type=hidden]")) { now.value = next.value; return; }
-    if (now.matches("input, textarea, select")) return;
+    if (now.matches("select")) {
+      const { value } = now;
+      now.replaceChildren(...next.childNodes);
+      now.value = value;
+      if (now.selectedIndex < 0) now.selectedIndex = 0;
+      return;
+    }
+    if (now.matches("input, textarea")) {
+      if (now.value === now.defaultValue) now.value = now.defaultValue = next.defaultValue;
+      return;
+    }
     for (const { name } of [...now.attributes])
       if (!next.hasAttribute(name) && !(name === "open" && now.matches("details"))) now.removeAttribute(name);
     for (const { name, value } of next.attributes)

@@ -33,16 +33,19 @@ from pgbus.engine.errors import (
     SignalKeyReused,
     StepNotDefined,
 )
-from pgbus.engine.insights import events, reading, runs, signals
+from pgbus.engine.insights import events, reading, resume, runs, signals
 from pgbus.engine.runner.error_record import record_error
-from pgbus.engine.states import Verb
+from pgbus.engine.states import NEEDS_CLASS, Verb
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flask import Response
     from werkzeug.wrappers import Response as Redirect
 
     from pgbus.dashboard.console import Console, Viewer
     from pgbus.dashboard.toasts import Toast
+    from pgbus.engine.insights.resume import ResumePlan
     from pgbus.engine.insights.runs import RunSummary
     from pgbus.engine.runner.run import Run
 
@@ -73,15 +76,27 @@ def act(console: Console, workflow_id: str, verb: str) -> Response | Redirect | 
         toasts.add(request.blueprint or "", outcomes.gone(console.viewer()))
         return redirect(console.url("workflows"), 303)
     except _REFUSALS as error:
-        return _to_run(console, known_id, _refused(console, known_id, error, seen))
-    except (DatabaseAway, ReadTimeout, SchemaOutdated):
+        refusal = _told(console, _refused, known_id, error, seen, done=False)
+        return _to_run(console, known_id, refusal)
+    except (BadParameter, DatabaseAway, ReadTimeout, SchemaOutdated):
         raise
     except Exception as error:  # noqa: BLE001 (a matcher is the host's own code, and may raise anything)
         _log.exception("The dashboard failed at %s of run %s.", asked, known_id)
         return _to_run(console, known_id, _failed(console, asked, error))
     if isinstance(answer, Signal):
-        return _to_run(console, known_id, _sent(console, known_id, answer))
-    return _to_run(console, answer.workflow_id, _done(console, asked, before, answer))
+        return _to_run(console, known_id, _told(console, _sent, known_id, answer))
+    return _to_run(console, answer.workflow_id, _told(console, _done, asked, before, answer))
+
+
+def too_late(console: Console, workflow_id: str, verb: str) -> Response | None:
+    """Show the run with what was typed for a form that was open for too long, to be sent once more."""
+    known_id = identifier(workflow_id)
+    if known_id is None or verb not in tuple(Verb):
+        return None
+    problem = console.viewer().words.gettext(
+        "The page was open too long. What you typed is kept: look it over and press again."
+    )
+    return _again(console, known_id, RefusedForm(Verb(verb), "", problem, request.form.to_dict()))
 
 
 def back(console: Console, workflow_id: str, verb: str) -> Redirect:  # noqa: ARG001 (the address has it)
@@ -99,21 +114,24 @@ def _ask(
     console: Console, workflow_id: str, verb: Verb, seen: Seen | None
 ) -> tuple[RunSummary, Run | Signal]:
     """Return the run as it was before, and what the verb gave."""
-    arguments = forms.arguments(verb, request.form, console.viewer().words)
     console.bus.check_schema()
     found = console.bus.find(workflow_id)
     if found is None:
         raise RunNotFound(f"There is no run {workflow_id}.")
-    before, _viewer = _looked(console, workflow_id)
+    with reading.reading(console.bus.services) as connection:
+        before = runs.summary(connection, console.bus.settings, workflow_id)
+        plan = resume.plan(connection, before)
+    words = console.viewer().words
+    arguments = forms.arguments(verb, request.form, words, before.scheduled_at)
     if verb in OF_A_PLACE:
         # What moves the run from here on is noticed by the verb itself: it goes by `found`.
-        _expect_unmoved(before, seen)
+        _expect_unmoved(verb, before, plan, seen)
         arguments["if_unmoved"] = True
     actor, reason = console.host.actor(request), forms.reason(request.form)
     try:
         return before, getattr(found, verb)(**arguments, actor=actor, reason=reason)
     except PayloadError as error:
-        raise forms.payload_problem(error, console.bus.settings, console.viewer().words) from error
+        raise forms.payload_problem(error, console.bus.settings, words) from error
 
 
 def _seen(verb: Verb) -> Seen | None:
@@ -127,8 +145,12 @@ def _seen(verb: Verb) -> Seen | None:
         raise BadParameter("seen", text, _("what a page of this console put there")) from None
 
 
-def _expect_unmoved(run: RunSummary, seen: Seen | None) -> None:
-    if seen is None or Seen.of(run, seen.at) != seen:
+def _expect_unmoved(
+    verb: Verb, run: RunSummary, plan: ResumePlan | None, seen: Seen | None
+) -> None:
+    if verb in NEEDS_CLASS and not run.class_loaded:
+        raise StepNotDefined(f"{run.workflow_class} is not loaded here; import its module.")
+    if seen is None or Seen.of(run, plan, seen.at) != seen:
         raise RunMoved(f"Run {run.workflow_id} is not where the page showed it.", status=run.status)
 
 
@@ -139,8 +161,20 @@ def _looked(console: Console, workflow_id: str) -> tuple[RunSummary, Viewer]:
         return run, console.viewer(reading.now(connection))
 
 
+def _told(
+    console: Console, tell: Callable[..., Toast], *outcome: object, done: bool = True
+) -> Toast:
+    """Return what came of it; where PostgreSQL went away since, as much as is known without it."""
+    try:
+        return tell(console, *outcome)
+    except (DatabaseAway, ReadTimeout):
+        return outcomes.untold(console.viewer(), done=done)
+
+
 def _done(console: Console, verb: Verb, before: RunSummary, answer: Run) -> Toast:
     now, viewer = _looked(console, answer.workflow_id)
+    if verb is Verb.RERUN and answer.duplicate_start:
+        return outcomes.started_before(now, viewer)
     return outcomes.done(verb, before, now, viewer)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from flask import redirect, request
@@ -11,10 +12,11 @@ from pgbus.dashboard import forms, toasts
 from pgbus.dashboard.pages import attention
 from pgbus.dashboard.pages.attention import Press
 from pgbus.dashboard.parameters import BadParameter, Parameters
-from pgbus.dashboard.presenters.attention import outcome
+from pgbus.dashboard.presenters import attention as presenter
 from pgbus.dashboard.toasts import Toast
 from pgbus.dashboard.words import _
-from pgbus.engine.insights.stuck import VERBS, GroupKey, StuckReason
+from pgbus.engine.errors import DatabaseAway, ReadTimeout
+from pgbus.engine.insights.stuck import HELD_ENDS, VERBS, GroupKey, StuckReason
 from pgbus.engine.runner import bulk
 from pgbus.engine.states import Verb
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from werkzeug.wrappers import Response as Redirect
 
     from pgbus.dashboard.console import Console
+    from pgbus.engine.insights.stuck import HeldEnd
+    from pgbus.engine.runner.bulk import BulkResult
 
 T = TypeVar("T")
 
@@ -57,19 +61,33 @@ def _acted(console: Console) -> Toast:
         return Toast("bad", text)
     if not console.host.allows(request, press.verb):
         return Toast("bad", words.gettext("Nothing was done: you are not allowed to do that."))
-    result = bulk.act(
-        console.bus.services,
-        press.group,
-        press.verb,
-        stuck_before=press.stuck_before,
-        at_most=press.count,
-        actor=console.host.actor(request),
-        reason=forms.reason(request.form),
-    )
+    try:
+        result = bulk.act(
+            console.bus.services,
+            press.group,
+            press.verb,
+            stuck_before=press.stuck_before,
+            at_most=press.count,
+            actor=console.host.actor(request),
+            reason=forms.reason(request.form),
+        )
+    except (DatabaseAway, ReadTimeout):
+        # While it looked for the runs: an outage that comes later is a part of the result.
+        message = _("Nothing was done: PostgreSQL does not answer. Press again later.")
+        return Toast("bad", words.gettext(message))
     failure = result.first_failure
     if failure is not None:
         failure = str(console.host.shown("error", failure))
-    return Toast(*outcome(press.verb, result, failure, words))
+    asked = presenter.press(press.verb, press.group)
+    return Toast(*presenter.outcome(asked, _with_gone(result, press.count), failure, words))
+
+
+def _with_gone(result: BulkResult, shown: int) -> BulkResult:
+    """Count the runs that the page showed and the press did not find among those that moved on."""
+    taken = result.done + result.moved_on + result.failed + (result.in_doubt is not None)
+    if not taken or result.may_be_more:
+        return result
+    return replace(result, moved_on=result.moved_on + max(shown - taken, 0))
 
 
 def _start(given: Parameters) -> int:
@@ -92,10 +110,19 @@ def _press(console: Console, given: Parameters) -> Press:
             _needed("step", given.text("step")),
             reason,
             given.text("error_class"),
+            held_end(given),
         ),
         _needed("count", given.number("count")),
         _needed("as_of", given.moment("as_of", console.zone())),
     )
+
+
+def held_end(given: Parameters) -> HeldEnd | None:
+    """Return how a resume ends the runs; None when it does not."""
+    text = given.text("held")
+    if text is not None and text not in HELD_ENDS:
+        raise BadParameter("held", text, ", ".join(HELD_ENDS))
+    return HELD_ENDS[text] if text else None
 
 
 def _needed(name: str, value: T | None) -> T:

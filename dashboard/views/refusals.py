@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from flask import Response
+from flask import Response, request
 from markupsafe import Markup
 
 from pgbus.dashboard.parameters import BadParameter
@@ -180,7 +180,8 @@ def _away(console: Console, _error: DatabaseAway) -> Response:
         tone="warn",
         icon="plug",
         title=words.gettext("PostgreSQL does not answer"),
-        text=words.gettext(
+        text=_in_doubt(words)
+        or words.gettext(
             "This page asks again every 5 seconds and comes back by itself. Workers keep what they "
             "run, and reconnect too."
         ),
@@ -193,6 +194,9 @@ def _away(console: Console, _error: DatabaseAway) -> Response:
 
 def _too_slow(console: Console, _error: ReadTimeout) -> Response:
     words = console.viewer().words
+    text = words.gettext("PostgreSQL has much to do, or this page asks too much of it.")
+    if request.endpoint == f"{request.blueprint}.workflows":
+        text = words.gettext("Narrow the question: add a class, or a time from which on.")
     return _said(
         console,
         words,
@@ -200,8 +204,17 @@ def _too_slow(console: Console, _error: ReadTimeout) -> Response:
         tone="warn",
         icon="late",
         title=words.gettext("That took PostgreSQL too long"),
-        text=words.gettext("Narrow the question: add a class, or a time from which on."),
+        text=_in_doubt(words) or text,
         again=True,
+    )
+
+
+def _in_doubt(words: Words) -> str:
+    """Return what is to be known of a form that nobody knows to have been done; "" of a page that only reads."""
+    if request.method != "POST":
+        return ""
+    return words.gettext(
+        "It is not known whether what you pressed was done: look at it before you press again."
     )
 
 

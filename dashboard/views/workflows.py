@@ -9,10 +9,11 @@ from flask import request
 
 from pgbus.dashboard.pages import workflows
 from pgbus.dashboard.parameters import BadParameter, Parameters
+from pgbus.dashboard.views.attention import held_end
 from pgbus.dashboard.words import _
 from pgbus.engine.errors import BadCursor
 from pgbus.engine.insights.runs import RunFilter
-from pgbus.engine.insights.stuck import StuckReason
+from pgbus.engine.insights.stuck import NO_END, StuckReason
 from pgbus.engine.states import RunStatus
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def _filter(console: Console, given: Parameters) -> RunFilter:
         current_step=given.text("current_step"),
         error_class=given.text("error_class"),
         stuck=given.choice("stuck", StuckReason),
+        held="none" if given.text("held") == NO_END else held_end(given),
         subject_type=given.text("subject_type"),
         subject_id=given.text("subject_id"),
         workflow_id=given.uuid("workflow_id"),

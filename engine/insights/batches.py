@@ -136,7 +136,7 @@ SELECT b.batch_id::text, b.description,
        coalesce(b.dead_lettered_jobs, c.dead_lettered), b.created_at, b.finished_at, b.withdrawn_at,
        b.workflow_id::text, w.workflow_class, s.step_name,
        b.on_complete ->> 'job', b.on_success ->> 'job', b.on_failure ->> 'job'
-  FROM {schema}.batches b
+  FROM {batches} b
  CROSS JOIN LATERAL (SELECT b.properties::text AS properties, octet_length(b.properties::text) AS size) d
  CROSS JOIN LATERAL (SELECT coalesce(sum(n.completed), 0)::integer AS completed,
                             coalesce(sum(n.discarded), 0)::integer AS discarded,
@@ -147,20 +147,26 @@ SELECT b.batch_id::text, b.description,
   LEFT JOIN {schema}.workflow_steps s ON s.step_id = b.step_id
 """
 
-_ONE = f"{_BATCHES} WHERE b.batch_id = CAST(:batch_id AS uuid)"
+_OF_ALL = _BATCHES.replace("{batches}", "{schema}.batches")
+_ONE = f"{_OF_ALL} WHERE b.batch_id = CAST(:batch_id AS uuid)"
 
 _HAS_FAILING = """
 EXISTS (SELECT FROM {schema}.batch_counters f
          WHERE f.batch_id = b.batch_id AND f.discarded + f.dead_lettered > 0)
 """
 
+#: An index each has those that finished and those that are open, in the order of the list.
+_FAILING = f"""
+((SELECT b.* FROM {{schema}}.batches b WHERE b.discarded_jobs + b.dead_lettered_jobs > 0 {{place}})
+ UNION ALL
+ (SELECT b.* FROM {{schema}}.batches b WHERE b.finished_at IS NULL AND {_HAS_FAILING} {{place}}))
+"""
+
 _LISTED = {
-    BatchFilter.ALL: "true",
-    BatchFilter.OPEN: "b.finished_at IS NULL",
-    BatchFilter.FINISHED: "b.finished_at IS NOT NULL",
-    BatchFilter.FAILED: f"""
-(b.discarded_jobs + b.dead_lettered_jobs > 0 OR b.finished_at IS NULL AND {_HAS_FAILING})
-""",
+    BatchFilter.ALL: f"{_OF_ALL} WHERE true {{place}}",
+    BatchFilter.OPEN: f"{_OF_ALL} WHERE b.finished_at IS NULL {{place}}",
+    BatchFilter.FINISHED: f"{_OF_ALL} WHERE b.finished_at IS NOT NULL {{place}}",
+    BatchFilter.FAILED: f"{_BATCHES.replace('{batches}', _FAILING)} WHERE true {{place}}",
 }
 
 _OPEN = f"""
@@ -180,7 +186,7 @@ SELECT job, status, count(*) FROM {schema}.batch_jobs
 
 _MEMBERS = """
 SELECT number, job, queue, status, ended_at FROM {schema}.batch_jobs
- WHERE batch_id = CAST(:batch_id AS uuid) AND status = ANY (CAST(:statuses AS text[]))
+ WHERE batch_id = CAST(:batch_id AS uuid) AND status = ANY (CAST(:statuses AS text[])) {place}
 """
 
 
@@ -196,10 +202,9 @@ def page(
 
     A cursor is the id of a batch, which need not exist any more; raise `BadCursor` for a text that is none.
     """
-    statement = f"{_BATCHES} WHERE {_LISTED[wanted]}"
     cursors = after and _cursor(after), before and _cursor(before)
     rows, older, newer = _beside(
-        connection, statement, "b.batch_id", "uuid", cursors, limit, inline=_INLINE
+        connection, _LISTED[wanted], "b.batch_id", "uuid", cursors, limit, inline=_INLINE
     )
     found = tuple(_summary(row) for row in rows)
     return BatchPage(
@@ -279,16 +284,18 @@ def _beside(
     limit: int,
     **parameters: object,
 ) -> tuple[list[tuple[Any, ...]], bool, bool]:
-    """Return the rows after or before a cursor, by descending key, and whether older and newer follow."""
+    """Return the rows after or before a cursor, by descending key, and whether older and newer follow.
+
+    Where the statement says `{place}`, it is told of the cursor, the order and the limit.
+    """
     after, before = cursors
     backwards = before is not None
     cursor = before if backwards else after
+    place = f"ORDER BY {key} {'ASC' if backwards else 'DESC'} LIMIT CAST(:limit AS integer)"
     if cursor is not None:
-        statement = f"{statement} AND {key} {'>' if backwards else '<'} CAST(:cursor AS {kind})"
+        place = f"AND {key} {'>' if backwards else '<'} CAST(:cursor AS {kind}) {place}"
         parameters["cursor"] = cursor
-    order = "ASC" if backwards else "DESC"
-    statement = f"{statement} ORDER BY {key} {order} LIMIT CAST(:limit AS integer)"
-    rows = connection.rows(statement, limit=limit + 1, **parameters)
+    rows = connection.rows(statement.replace("{place}", place), limit=limit + 1, **parameters)
     more, rows = len(rows) > limit, rows[:limit]
     if backwards:
         rows.reverse()

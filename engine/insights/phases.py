@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -173,19 +173,29 @@ def pauses(entries: Iterable[TrailEntry]) -> tuple[Pause, ...]:
 def marks(moments: Moments, entries: Iterable[TrailEntry]) -> tuple[Mark, ...]:
     """Return the deadlines that the attempt's waits had, and the notices of being late.
 
-    The deadline of a wait whose run is paused stands still: it is none until resume.
+    The deadline of a wait whose run is paused stands still: it is none until resume, and later by the
+    pause then.
     """
     found: list[Mark] = []
     ahead: datetime | None = None
+    left: timedelta | None = None
+    lasts = False
     for entry in entries:
-        if entry.event == Event.STEP_WAITING:
-            ahead = _moment(entry, "timeout_at")
-        elif entry.event == Event.WAIT_TIMED_OUT:
-            ahead, missed = None, _moment(entry, "timeout_at")
-            if missed is not None:
-                found.append(Mark(MarkKind.DEADLINE, missed))
-            if _details(entry).get("action") == OnTimeout.NOTIFY:
-                found.append(Mark(MarkKind.LATE_NOTICE, entry.created_at))
+        match entry.event:
+            case Event.STEP_WAITING:
+                ahead, left, lasts = _moment(entry, "timeout_at"), None, True
+            case Event.WAIT_TIMED_OUT:
+                ahead, missed = None, _moment(entry, "timeout_at")
+                if missed is not None:
+                    found.append(Mark(MarkKind.DEADLINE, missed))
+                if _details(entry).get("action") == OnTimeout.NOTIFY:
+                    found.append(Mark(MarkKind.LATE_NOTICE, entry.created_at))
+            case Event.PAUSED if lasts and ahead is not None:
+                left, ahead = ahead - entry.created_at, None
+            case Event.RESUMED if left is not None:
+                ahead, left = entry.created_at + left, None
+            case Event.STEP_SCHEDULED:
+                left, lasts = None, False
     if moments.waiting_since is not None:
         ahead = moments.timeout_at
     if ahead is not None:

@@ -2,29 +2,59 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pgbus.engine.errors import DatabaseAway, ReadTimeout
-from pgbus.engine.storage.database import QUERY_CANCELED, cause_of, is_passing, sqlstate
+from pgbus.engine.storage.database import (
+    QUERY_CANCELED,
+    Connection,
+    cause_of,
+    is_passing,
+    sqlstate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
     from pgbus.engine.runner.services import Services
-    from pgbus.engine.storage.database import Connection
 
-_PATIENCE = timedelta(seconds=15)
+#: Seconds for all questions of one look together.
+_PATIENCE = 15.0
+
+#: PostgreSQL is told how many are left when so many have passed since it was: a quick page asks once.
+_GRAIN = 0.5
 
 _ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 #: Plans are made for the filters at hand, and compiling one would take longer than to run it.
-_LIMITS = """
-SELECT set_config('statement_timeout', CAST(:milliseconds AS text), true),
-       set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true)
-"""
+_PLANNING = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true)"
+
+_LEFT = "SELECT set_config('statement_timeout', CAST(:milliseconds AS text), true)"
+
+
+class _Patient(Connection):
+    """A connection whose statements share one deadline, in seconds from now."""
+
+    __slots__ = ("_deadline", "_told_at")
+
+    def __init__(self, connection: Connection, seconds: float) -> None:
+        super().__init__(connection._driver, connection._schema)  # noqa: SLF001 (its own class's)
+        self._deadline = time.monotonic() + seconds
+        self._told_at = float("-inf")
+
+    def rows(self, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
+        """Run the statement in the time that is left; raise `ReadTimeout` when none is."""
+        now = time.monotonic()
+        if now >= self._deadline:
+            raise _timeout()
+        if now >= self._told_at + _GRAIN:
+            left = max(int((self._deadline - now) * 1000), 1)  # 0 would be no limit
+            super().rows(_LEFT, milliseconds=str(left))
+            self._told_at = now
+        return super().rows(statement, **parameters)
 
 
 @contextmanager
@@ -32,12 +62,12 @@ def reading(services: Services) -> Iterator[Connection]:
     """Lend a connection that sees the database as of its first question, and cannot write.
 
     Raise `DatabaseAway` when PostgreSQL cannot be reached, and `ReadTimeout` when it takes longer than
-    15 seconds over one question.
+    15 seconds over all questions together.
     """
     with answered(), services.database.transaction() as connection:
         connection.rows(_ONE_SNAPSHOT)
-        connection.rows(_LIMITS, milliseconds=str(_PATIENCE // timedelta(milliseconds=1)))
-        yield connection
+        connection.rows(_PLANNING)
+        yield _Patient(connection, _PATIENCE)
 
 
 @contextmanager
@@ -47,10 +77,7 @@ def answered() -> Iterator[None]:
         yield
     except Exception as error:
         if sqlstate(error) == QUERY_CANCELED:
-            raise ReadTimeout(
-                f"PostgreSQL took more than {_PATIENCE.total_seconds():g} seconds over one question; "
-                "ask for fewer runs: a class, a shorter time, a status."
-            ) from error
+            raise _timeout() from error
         if is_passing(error):
             raise DatabaseAway(f"PostgreSQL does not answer: {cause_of(error)}") from error
         raise
@@ -61,3 +88,10 @@ def now(connection: Connection) -> datetime:
     ((moment,),) = connection.rows("SELECT transaction_timestamp()")
     seen: datetime = moment
     return seen
+
+
+def _timeout() -> ReadTimeout:
+    return ReadTimeout(
+        f"PostgreSQL took more than {_PATIENCE:g} seconds to answer; "
+        "ask for fewer runs: a class, a shorter time, a status."
+    )

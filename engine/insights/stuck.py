@@ -200,12 +200,12 @@ _FROM = "FROM {schema}.workflows w JOIN {schema}.workflow_steps s ON s.step_id =
 _STUCK_PAUSED = f"""
 SELECT w.workflow_class, w.settled_step AS step_name,
        {_why_paused("coalesce(h.status = 'failed', e.error_class IS NOT NULL)", "e.error_class")} AS reason,
-       e.error_class, {held_end("h")} AS held, w.paused_at AS since, w.paused_attempt AS step_id
+       e.error_class, {held_end("h")} AS held, w.paused_at AS since, w.settled_attempt AS step_id
   FROM {{schema}}.workflows w
   LEFT JOIN {{schema}}.workflow_steps e
-    ON e.step_id = w.paused_attempt
+    ON e.step_id = w.settled_attempt
        AND e.error_class IS NOT NULL AND (e.reattempted_by IS NULL OR e.held IS NOT NULL)
-  LEFT JOIN {{schema}}.workflow_steps h ON h.step_id = w.paused_attempt AND h.held IS NOT NULL
+  LEFT JOIN {{schema}}.workflow_steps h ON h.step_id = w.settled_attempt AND h.held IS NOT NULL
  WHERE {_PAUSED}
 """
 

@@ -7,7 +7,6 @@ from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
 from pgbus.engine.insights.selection import LANES
-from pgbus.engine.states import RunStatus
 
 if TYPE_CHECKING:
     from datetime import datetime, tzinfo
@@ -29,41 +28,28 @@ class Hour:
 
 _NOW = "SELECT statement_timestamp()"
 
-#: How many runs began in each stretch, by the stretch's place among `begins`. The index has the moments
-#: lane by lane.
-_STARTED = """
-SELECT width_bucket(created_at, CAST(:begins AS timestamptz[])), count(*)
-  FROM {schema}.workflows
- WHERE lane = ANY (CAST(:lanes AS text[])) AND created_at >= CAST(:since AS timestamptz)
- GROUP BY 1
-"""
-
-_ENDED = """
-SELECT width_bucket(ended_at, CAST(:begins AS timestamptz[])), lane, count(*)
-  FROM {schema}.workflows
- WHERE ended_at >= CAST(:since AS timestamptz)
- GROUP BY 1, 2
+#: Each hour by itself is a stretch of two indexes that have all that is counted: the one of the list, lane by lane,
+#: and that of the ends.
+_HOURS = """
+SELECT h.begin,
+       (SELECT count(*) FROM {schema}.workflows
+         WHERE lane = ANY (CAST(:lanes AS text[])) AND created_at >= h.begin AND created_at < h.until),
+       ended.finished, ended.cancelled
+  FROM (SELECT begin, lead(begin, 1, 'infinity') OVER (ORDER BY begin)
+          FROM unnest(CAST(:begins AS timestamptz[])) begin) h (begin, until)
+ CROSS JOIN LATERAL (SELECT count(*) FILTER (WHERE lane = 'finished') AS finished,
+                            count(*) FILTER (WHERE lane = 'cancelled') AS cancelled
+                       FROM {schema}.workflows
+                      WHERE ended_at >= h.begin AND ended_at < h.until) ended
+ ORDER BY h.begin
 """
 
 
 def last_hours(connection: Connection, zone: tzinfo, *, hours: int = 24) -> tuple[Hour, ...]:
     """Return the hours of the zone's wall clock until now, oldest first; the last still goes on."""
     ((now,),) = connection.rows(_NOW)
-    begins = _begins(now, zone, hours)
-    span = {"begins": begins, "since": begins[0]}
-    started = dict(connection.rows(_STARTED, lanes=list(LANES), **span))
-    ended = {
-        (place, RunStatus(lane)): number for place, lane, number in connection.rows(_ENDED, **span)
-    }
-    return tuple(
-        Hour(
-            begin.astimezone(zone),
-            started.get(place, 0),
-            ended.get((place, RunStatus.FINISHED), 0),
-            ended.get((place, RunStatus.CANCELLED), 0),
-        )
-        for place, begin in enumerate(begins, 1)
-    )
+    rows = connection.rows(_HOURS, begins=_begins(now, zone, hours), lanes=list(LANES))
+    return tuple(Hour(begin.astimezone(zone), *counted) for begin, *counted in rows)
 
 
 def _begins(now: datetime, zone: tzinfo, hours: int) -> list[datetime]:

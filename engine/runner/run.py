@@ -274,10 +274,20 @@ class Run:
         return signals.signal(self._services, self.workflow_id, sending)
 
     def rerun(
-        self, *, actor: str = "app", reason: str | None = None, session: HostSession | None = None
+        self,
+        *,
+        idempotency_key: str | None = None,
+        actor: str = "app",
+        reason: str | None = None,
+        session: HostSession | None = None,
     ) -> Run:
-        """Start a new run with the same subject and arguments; the two know of each other."""
-        return start.rerun(self._services, self.workflow_id, Request(actor, reason, session))
+        """Start a new run with the same subject and arguments; the two know of each other.
+
+        A key that the class has used before starts nothing: the earlier run is returned, with
+        `duplicate_start` true.
+        """
+        request = Request(actor, reason, session)
+        return start.rerun(self._services, self.workflow_id, request, idempotency_key)
 
     def _request(
         self, actor: str, reason: str | None, session: HostSession | None, *, if_unmoved: bool

@@ -52,18 +52,25 @@ def start(
         return _start(services, connection, new)
 
 
-def rerun(services: Services, workflow_id: str, request: Request) -> Run:
+def rerun(
+    services: Services, workflow_id: str, request: Request, idempotency_key: str | None = None
+) -> Run:
     """Start a new run with an ended one's subject and arguments, and write on both trails."""
     with control.locked(services, workflow_id, Verb.RERUN, request) as old:
         definition = control.definition_of(services, old)
         options = StartOptions(
-            workflow_class=definition.workflow_class, actor=request.actor, reason=request.reason
+            workflow_class=definition.workflow_class,
+            idempotency_key=idempotency_key,
+            actor=request.actor,
+            reason=request.reason,
         )
         prepared = _Prepared(
             new_uuid(), old.run.subject_type, old.run.subject_id, old.run.encoded_arguments
         )
         new = _new_run(services, definition, prepared, options, rerun_of=workflow_id)
         run = _start(services, old.connection, new)
+        if run.duplicate_start:
+            return run
         old.record(
             Event.RERUN,
             old.run.status,

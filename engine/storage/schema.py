@@ -4,7 +4,7 @@ No index or predicate names a column that changes while a run moves through its
 steps (`status`, `step_id`, `current_step`), so those updates stay HOT: nothing is
 added to any index. `ended_at` stands in for "is ongoing", `moving` for "is ready or
 performing" (between the two it keeps its value), `lane` for the status with those two as
-one, `settled_step` and `paused_attempt` for those of a run that rests, `send_at` for "waits for the
+one, `settled_step` and `settled_attempt` for those of a run that does not move, `send_at` for "waits for the
 timer", `waiting_since` for "is waiting". There are no foreign keys: children are written
 with their run's row locked, deleted before it, and the check would cost a tenth of a step.
 """
@@ -46,11 +46,11 @@ _LANE = "CASE WHEN status IN ('ready', 'performing') THEN 'moving' ELSE status E
 #: The step of a run that does not move.
 _SETTLED_STEP = "CASE WHEN status NOT IN ('ready', 'performing') THEN current_step END"
 
-#: The newest attempt of a paused run.
-_PAUSED_ATTEMPT = "CASE WHEN status = 'paused' THEN step_id END"
+#: The newest attempt of such a run.
+_SETTLED_ATTEMPT = "CASE WHEN status NOT IN ('ready', 'performing') THEN step_id END"
 
 #: Runs by lane, in the order of the list.
-_LISTED = ("lane", "created_at", "workflow_id", "settled_step")
+_LISTED = ("lane", "created_at", "workflow_id", "settled_step", "settled_attempt")
 
 
 def _one_of(column: str, values: type[StrEnum]) -> CheckConstraint:
@@ -111,7 +111,7 @@ def _workflows(tables: MetaData) -> None:
         ),
         Column("lane", Text, Computed(_LANE, persisted=True), nullable=False),
         Column("settled_step", Text, Computed(_SETTLED_STEP, persisted=True)),
-        Column("paused_attempt", BigInteger, Computed(_PAUSED_ATTEMPT, persisted=True)),
+        Column("settled_attempt", BigInteger, Computed(_SETTLED_ATTEMPT, persisted=True)),
         _one_of("status", RunStatus),
         Index(
             "workflows_ongoing_subject_key",
@@ -135,7 +135,7 @@ def _workflows(tables: MetaData) -> None:
             "workflow_class",
             "settled_step",
             "paused_at",
-            "paused_attempt",
+            "settled_attempt",
             postgresql_where=text("lane = 'paused'"),
         ),
         Index(
@@ -293,6 +293,11 @@ def _batches(tables: MetaData) -> None:
         _moment("withdrawn_at"),
         _moment("resolved_at"),
         Index("batches_open", "batch_id", postgresql_where=text("finished_at IS NULL")),
+        Index(
+            "batches_failed",
+            "batch_id",
+            postgresql_where=text("discarded_jobs + dead_lettered_jobs > 0"),
+        ),
         Index("batches_finished", "finished_at", postgresql_where=text("finished_at IS NOT NULL")),
         Index(
             "batches_unresolved",

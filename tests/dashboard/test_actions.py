@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 import psycopg
 import pytest
+from itsdangerous import TimestampSigner
 from support.operators import Operator, address, by_name
 from support.scripts import play, script
-from support.sites import visible_text
+from support.sites import hidden_fields, visible_text
 
-from pgbus import Workflow, fan_out, job, register_subject, step
+from pgbus import Workflow, fan_out, job, on_exception, register_subject, step
 from pgbus.engine.definition import registry
 from pgbus.engine.definition.policy import qualified_name
-from pgbus.engine.errors import FanOutFailed, RunLocked
+from pgbus.engine.errors import FanOutFailed, ReadTimeout, RunLocked
 from pgbus.engine.runner.run import Run
+from pgbus.engine.storage.database import Database
 
 HOUR = timedelta(hours=1)
 NOBODY = "01a0ea1f-7a31-7d18-b2c4-e91d07f4aa58"
@@ -40,7 +43,12 @@ register_subject(
 def knock(door): ...
 
 
+class HopelessError(Exception): ...
+
+
 class Errand(Workflow[Errandee]):
+    policies = (on_exception(HopelessError, action="cancel"),)
+
     @step
     def fetch(self):
         return play(self)
@@ -63,6 +71,15 @@ class ShortErrand(Workflow):
     @step
     def fetch(self):
         return play(self)
+
+
+class SignedErrand(Workflow):
+    @step
+    def fetch(self):
+        return play(self)
+
+    @step(wait_for="signed")
+    def hand_over(self): ...
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +129,10 @@ def crash(_self):
     raise TimeoutError("no answer")
 
 
+def be_hopeless(_self):
+    raise HopelessError
+
+
 def stop(self):
     self.pause()
 
@@ -129,7 +150,8 @@ def of_kind(run, kind):
 def labels(operator):
     """The labels of what can be done, the likeliest in brackets."""
     found = re.findall(
-        r'<a class="btn( primary)?[^"]*" href="#(?:d-\w+|send)".*?<span>(.*?)</span>', operator.html
+        r'<a class="btn( primary)?[^"]*" href="#(?:d-\w+|s-name)".*?<span>(.*?)</span>',
+        operator.html,
     )
     return [f"[{label}]" if primary else label for primary, label in found]
 
@@ -167,8 +189,85 @@ def test_resume_after_the_last_step_says_that_it_finishes(alice, driver):
     run = ShortErrand.start()
     driver.drain()
     assert labels(alice.open(run))[0] == "[Finish the run…]"
-    assert alice.told(alice.press(run, "resume"))[1] == "The run goes on. Finished just now."
+    assert alice.told(alice.press(run, "resume"))[1] == "Done. Finished just now."
     assert run.reload().status == "finished"
+
+
+def held(bus, at, step_name, end):
+    """A run that somebody pauses while its step runs, which then ends so."""
+
+    def body(self):
+        bus.find(self.workflow_id).pause(actor="dashboard:bob")
+        end(self)
+
+    return at(step_name, body)
+
+
+@pytest.mark.parametrize(
+    ("end", "label", "title", "told"),
+    [
+        (
+            be_hopeless,
+            "[Let the run end as cancelled…]",
+            "Paused on fetch: HopelessError. Resume lets the run end as cancelled.",
+            r"Done\. Cancelled just now by dashboard:alice\.",
+        ),
+        (
+            lambda body: body.finish(),
+            "[Finish the run…]",
+            "Paused by dashboard:bob after fetch. Resume finishes the run.",
+            r"Done\. Finished just now\.",
+        ),
+        (
+            lambda body: body.reattempt(),
+            "[Retry fetch…]",
+            "Paused by dashboard:bob after attempt 1 of fetch. Resume tries it again.",
+            r"The run goes on: attempt 2 of fetch is in the queue\.",
+        ),
+    ],
+    ids=["cancel", "finish", "reattempt"],
+)
+def test_title_button_and_outcome_agree_on_what_a_body_left_for_the_resume(
+    alice, at, bus, end, label, title, told
+):
+    run = held(bus, at, "fetch", end)
+    assert labels(alice.open(run))[0] == label
+    assert re.sub("<[^>]*>", "", re.search("<h1>(.*?)</h1>", alice.html)[1]) == title
+    assert re.fullmatch(told, alice.told(alice.press(run, "resume"))[1])
+
+
+def test_a_retry_says_which_signal_the_step_waits_for_first(alice, at, driver):
+    run = at("hand_over")
+    run.signal("signed", {})
+    script(hand_over=crash)
+    driver.drain()
+    assert labels(alice.open(run))[0] == "[Retry hand_over…]"
+    assert "hand_over waits for signal signed first." in alice.said("resume")
+    assert "as soon as a worker is free" not in alice.said("resume")
+
+
+def test_going_on_says_which_signal_the_next_step_waits_for_first(alice, driver):
+    script(fetch=stop)
+    run = SignedErrand.start()
+    driver.drain()
+    assert labels(alice.open(run))[0] == "[Continue with hand_over…]"
+    assert "hand_over waits for signal signed first." in alice.said("resume")
+
+
+def test_resume_of_a_step_whose_signal_came_does_not_wait_for_one(alice, at):
+    run = at("hand_over")
+    run.signal("signed", {})
+    run.reload().pause()
+    said = alice.open(run).said("resume")
+    assert "hand_over starts as soon as a worker is free." in said
+    assert "waits for signal" not in said
+
+
+def test_resume_before_the_time_of_a_step_that_waits_for_a_signal_tells_both(alice, at):
+    run = at("hand_over", performed=False)
+    run.reschedule(datetime.fromisoformat("2031-05-01T10:00Z")).pause()
+    said = alice.open(run).said("resume")
+    assert re.search(r"hand_over waits for signal signed from \S+ \S+ \d{4} 12:00 on\.", said)
 
 
 def test_resume_before_the_time_of_a_step_keeps_it(alice, at):
@@ -241,7 +340,7 @@ def test_a_step_is_chosen_to_go_on_from(alice, failed):
 def test_a_step_that_completed_can_be_chosen_again(alice, at):
     run = at("fetch", stop)
     form = alice.open(run).form("resume_at")
-    assert ">fetch, here now</option>" in form
+    assert ">fetch, completed, here now</option>" in form
     alice.press(run, "resume_at", step="fetch")
     assert run.steps[-1].step_name == "fetch"
     assert run.steps[-1].attempt == 2
@@ -308,13 +407,37 @@ def test_a_step_is_rescheduled_in_the_zone_of_the_page(alice, at):
     run = at("carry", performed=False)
     assert "When, in Europe/Berlin" in alice.open(run).said("reschedule")
     _tone, text = alice.told(alice.press(run, "reschedule", at="2031-05-01T10:00"))
-    assert text.startswith("carry is moved to Thu 1 May 2031 10:00:00 +02:00.")
+    assert text.startswith("carry is moved to Thu, May 1, 2031 10:00:00 +02:00.")
     assert run.steps[-1].scheduled_at.isoformat() == "2031-05-01T08:00:00+00:00"
 
 
 def test_the_field_of_a_reschedule_begins_with_the_time_there_is(alice, at):
     run = at("carry", performed=False).reschedule(datetime.fromisoformat("2031-05-01T10:00Z"))
-    assert 'value="2031-05-01T12:00:00"' in alice.open(run).form("reschedule")
+    assert 'value="2031-05-01T12:00"' in alice.open(run).form("reschedule")
+
+
+@pytest.mark.parametrize("due", ["2031-10-26T00:30:12.5Z", "2031-10-26T01:30:12.5Z"])
+def test_a_moment_left_as_it_is_stays_that_moment_also_in_an_hour_that_comes_twice(
+    alice, at, due, database
+):
+    run = at("carry", performed=False)
+    moved_to(run, due, database)
+    form = alice.open(run).form("reschedule")
+    shown = re.search(r'name="at"[^>]* value="([^"]*)"', form)[1]
+    assert shown == "2031-10-26T02:30:12"
+    alice.press(run, "reschedule", at=shown)
+    assert run.steps[-1].scheduled_at == datetime.fromisoformat(due)
+
+
+def moved_to(run, due, database):
+    database.rows("UPDATE pgbus.workflow_steps SET scheduled_at = %s", due)
+
+
+def test_a_moment_typed_with_its_offset_is_that_moment(alice, at, database):
+    run = at("carry", performed=False)
+    moved_to(run, "2031-10-26T01:30:00Z", database)
+    alice.open(run).press(run, "reschedule", at="2031-10-26T02:30:00+02:00")
+    assert run.steps[-1].scheduled_at == datetime.fromisoformat("2031-10-26T00:30:00Z")
 
 
 @pytest.mark.parametrize(
@@ -428,6 +551,37 @@ def test_a_rerun_lands_on_the_new_run(alice, failed):
     assert last(failed) == ("rerun", "dashboard:alice", "with the mended code")
 
 
+@pytest.fixture
+def ended():
+    return ShortErrand.start().cancel()
+
+
+def test_a_second_press_of_the_same_page_leads_to_the_run_that_the_first_started(
+    alice, bob, ended, driver
+):
+    alice.open(ended)
+    bob.open(ended)
+    first = alice.press(ended, "rerun")
+    driver.drain()
+    for operator in (alice, bob):
+        again = operator.press(ended, "rerun")
+        assert again.location == first.location
+    (new,) = ended.reruns
+    assert first.location == f"/pgbus/workflows/{new}"
+    assert [str(event.event) for event in ended.events].count("rerun") == 1
+    tone, text = bob.told(again)
+    assert tone == "warn"
+    assert text == (
+        "Nothing was started: this run was started from that page before, just now. Finished just now."
+    )
+
+
+def test_a_page_that_shows_the_rerun_starts_another(alice, ended):
+    for _ in range(3):
+        assert alice.told(alice.open(ended).press(ended, "rerun"))[0] == "good"
+    assert len(set(ended.reruns)) == 3
+
+
 def test_a_rerun_beside_an_ongoing_run_of_the_subject_names_that_one(alice, failed):
     failed.cancel()
     other = Errand.start(Errandee("7"))
@@ -530,6 +684,21 @@ def test_a_resume_is_not_done_when_it_would_do_another_thing_than_its_label_said
     driver.perform(delivery)
     _tone, text = alice.told(alice.press(run, "resume"))
     assert text.startswith("Nothing was done: the run has moved on. Paused by app after fetch.")
+    assert run.reload().status == "paused"
+
+
+def test_a_resume_is_not_done_where_another_release_of_the_class_has_it_do_another_thing(
+    alice, at, monkeypatch
+):
+    run = at("fetch", stop)
+    assert labels(alice.open(run))[0] == "[Continue with carry…]"
+    definition = Errand._definition
+    fewer = tuple(step for step in definition.steps if step.name != "carry")
+    monkeypatch.setitem(registry._definitions, definition.name, replace(definition, steps=fewer))
+    tone, text = alice.told(alice.press(run, "resume"))
+    assert tone == "warn"
+    assert text.startswith("Nothing was done: the run has moved on. Paused by itself after fetch. ")
+    assert text.endswith("Resume goes on with call.")
     assert run.reload().status == "paused"
 
 
@@ -684,15 +853,72 @@ def test_the_text_of_a_failure_is_redacted(make_site, failed, monkeypatch):
     )
 
 
-def test_with_postgresql_away_the_page_says_so(alice, failed, monkeypatch):
-    def away(self, **_arguments):
-        raise psycopg.OperationalError("server closed the connection")
+def away(*_arguments, **_named):
+    raise psycopg.OperationalError("server closed the connection")
 
+
+def test_with_postgresql_away_at_the_press_the_page_says_that_nobody_knows(
+    alice, failed, monkeypatch
+):
     alice.open(failed)
     monkeypatch.setattr(Run, "cancel", away)
     answer = alice.press(failed, "cancel")
     assert answer.status_code == 503
     assert answer.headers["Retry-After"]
+    assert "It is not known whether what you pressed was done" in visible_text(answer)
+    assert "It is not known" not in visible_text(alice.browser.get(address(failed)))
+
+
+def test_a_press_that_took_postgresql_too_long_says_that_nobody_knows(alice, failed, monkeypatch):
+    def slow(self, **_arguments):
+        raise ReadTimeout("15 seconds")
+
+    alice.open(failed)
+    monkeypatch.setattr(Run, "cancel", slow)
+    told = visible_text(alice.press(failed, "cancel"))
+    assert "It is not known whether what you pressed was done" in told
+
+
+@pytest.mark.parametrize(
+    ("verb", "typed", "at_the_verb", "told"),
+    [
+        ("cancel", {}, None, ("good", "Done. What the run does now is not known: ")),
+        (
+            "signal",
+            {"name": "signed"},
+            None,
+            ("good", "Done. What the run does now is not known: "),
+        ),
+        ("cancel", {}, RunLocked("held"), ("warn", "Nothing was done, and why is not known: ")),
+    ],
+)
+def test_with_postgresql_away_after_the_press_what_came_of_it_is_told_until_the_page_is_back(
+    alice, failed, monkeypatch, verb, typed, at_the_verb, told
+):
+    act = getattr(Run, verb)
+    statuses = []
+
+    def then_away(self, *given, **named):
+        answer = act(self, *given, **named) if at_the_verb is None else None
+        outage.setattr(Database, "transaction", away)
+        statuses.append(verb)
+        if at_the_verb:
+            raise at_the_verb
+        return answer
+
+    alice.open(failed)
+    monkeypatch.setattr(Run, verb, then_away)
+    with monkeypatch.context() as outage:
+        answer = alice.press(failed, verb, **typed)
+        assert answer.status_code == 303
+        for _ in range(2):
+            gone = alice.browser.get(answer.location)
+            assert gone.status_code == 503
+            assert told[1] in visible_text(gone)
+    tone, text = alice.told(answer)
+    assert (tone, text) == (told[0], f"{told[1]}PostgreSQL does not answer any more.")
+    assert told[1] not in alice.open(failed).html
+    assert statuses == [verb]
 
 
 def test_a_reason_is_cut_trimmed_and_storable(alice, at):
@@ -717,3 +943,41 @@ def test_a_form_without_a_token_does_nothing(alice, failed):
     answer = alice.browser.post(f"{address(failed)}/actions/cancel", data={})
     assert answer.status_code == 400
     assert failed.reload().status == "paused"
+
+
+@pytest.fixture
+def old_token(monkeypatch):
+    """Returns the token that an operator's page of a run would have had an hour and a minute ago."""
+
+    def old_token(operator, run):
+        with monkeypatch.context() as clock:
+            clock.setattr(TimestampSigner, "get_timestamp", lambda _signer: int(time.time()) - 3660)
+            return hidden_fields(operator.browser.get(address(run)).text)["csrf_token"]
+
+    return old_token
+
+
+def test_what_was_typed_on_a_page_that_was_open_too_long_is_kept_and_can_be_sent(
+    alice, failed, old_token
+):
+    typed = {"csrf_token": old_token(alice.open(failed), failed), "reason": "a <long> story"}
+    form = hidden_fields(alice.form("cancel")) | typed
+    answer = alice.browser.post(f"{address(failed)}/actions/cancel", data=form)
+    assert answer.status_code == 422
+    assert failed.reload().status == "paused"
+    alice.html = answer.text
+    assert re.search(r'<dialog id="d-cancel"[^>]* data-modal open>', answer.text)
+    assert "The page was open too long. What you typed is kept" in alice.form("cancel")
+    assert ">\na &lt;long&gt; story</textarea>" in alice.form("cancel")
+    alice.press(failed, "cancel", reason="a <long> story")
+    assert last(failed) == ("cancelled", "dashboard:alice", "a <long> story")
+
+
+def test_of_another_session_s_old_page_nothing_is_kept(alice, bob, failed, old_token):
+    token = old_token(bob, failed)
+    alice.open(failed)
+    answer = alice.browser.post(
+        f"{address(failed)}/actions/cancel", data={"csrf_token": token, "reason": "not hers"}
+    )
+    assert answer.status_code == 400
+    assert "not hers" not in answer.text

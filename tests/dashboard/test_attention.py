@@ -13,10 +13,14 @@ from babel.core import Locale
 from babel.support import NullTranslations
 from support.sweeps import age, turn
 
-from pgbus import Workflow, step
+from pgbus import Workflow, on_exception, step
 from pgbus.dashboard.presenters import attention as presenter
 from pgbus.dashboard.words import Words
+from pgbus.engine.active import current_bus
 from pgbus.engine.definition import registry
+from pgbus.engine.definition.policy import qualified_name
+from pgbus.engine.errors import DatabaseAway, FanOutFailed, ReadTimeout
+from pgbus.engine.insights import stuck
 from pgbus.engine.insights.stuck import GroupKey, StuckGroup, StuckReason
 from pgbus.engine.runner.bulk import BulkResult
 from pgbus.engine.states import Verb
@@ -29,9 +33,18 @@ class DoorJammedError(Exception):
     pass
 
 
+class CableTornError(Exception):
+    pass
+
+
 class Lift(Workflow):
+    policies = (on_exception(CableTornError, action="cancel"),)
+
     @step
     def close(self):
+        if "ends" in self.arguments:
+            current_bus().find(self.workflow_id).pause(actor="dashboard:ann")
+            ENDS[self.arguments["ends"]](self)
         if "raises" in self.arguments:
             raise DoorJammedError(self.arguments["raises"])
 
@@ -42,6 +55,14 @@ class Lift(Workflow):
 class Stairs(Workflow):
     @step
     def climb(self): ...
+
+
+def tear(_lift):
+    raise CableTornError("snap")
+
+
+#: What a body that is paused while it runs leaves for the resume.
+ENDS = {"cancel": tear, "finish": Lift.finish, "reattempt": Lift.reattempt}
 
 
 LIFT, STAIRS = f"{__name__}.Lift", f"{__name__}.Stairs"
@@ -189,7 +210,7 @@ def test_where_nothing_is_stuck_it_says_so(show):
                 rf"1 Stalled on close {__name__}. Lift pgbus.engine.errors.StepStalled .* "
                 r"Resume 1… Cancel 1…"
             ),
-            r"1 run is stalled: its worker died in close of Lift (just now|\d+ s ago)\.",
+            r"1 run is stalled: its worker died or hung in close of Lift (just now|\d+ s ago)\.",
         ),
         (
             lambda *_: pause(2, actor="dashboard:ann", reason="spring <cleaning>"),
@@ -202,8 +223,8 @@ def test_where_nothing_is_stuck_it_says_so(show):
         (
             lambda _bus, _driver, database: be_overdue(database, 3),
             (
-                rf"3 Overdue on climb {__name__}. Stairs The sweep sends them again; nothing is to be "
-                r"done unless they stay\. 2 h ago 2 h ago Run 3 now… Cancel 3…"
+                rf"3 Overdue on climb {__name__}. Stairs No dispatcher is running, so nothing sends them "
+                r"again: start one, or run them now\. 2 h ago 2 h ago Run 3 now… Cancel 3…"
             ),
             r"3 are overdue: climb of Stairs, the first one was due 2 h ago\.",
         ),
@@ -226,6 +247,109 @@ def test_a_group_is_told_with_its_cause_and_what_can_be_done(
     (shown,) = rows(page)
     assert re.fullmatch(row, shown.text), shown.text
     assert re.fullmatch(sentence, lede(page)), lede(page)
+
+
+def test_of_overdue_runs_it_says_whether_the_sweep_sends_them_again(database, show):
+    be_overdue(database, 3)
+    assert "No dispatcher is running" in rows(show())[0].text
+    beat(database, "worker", "0")
+    beat(database, "dispatcher", "1 hour")
+    assert "No dispatcher is running" in rows(show())[0].text
+    beat(database, "dispatcher", "0")
+    assert (
+        "The sweep sends them again; nothing is to be done unless they stay."
+        in rows(show())[0].text
+    )
+
+
+def beat(database, kind, ago):
+    """Has a process of the kind beat so long ago."""
+    database.rows(
+        "INSERT INTO pgbus.processes (process_id, kind, host, pid, started_at, heartbeat_at, details)"
+        " VALUES (gen_random_uuid(), %s, 'here', 1, now(), now() - %s::interval, '{}')",
+        kind,
+        ago,
+    )
+
+
+@pytest.mark.parametrize(
+    ("end", "row", "asked", "told", "becomes"),
+    [
+        (
+            "cancel",
+            r"Let 2 end as cancelled… Cancel 2…",
+            (
+                r"Let 2 runs end as cancelled\? Paused on error on close .*CableTornError "
+                r"2 runs end as cancelled, oldest first: close asked for that while they were paused\. "
+                r"Completed steps are not undone\. .* Let 2 runs end as cancelled Back, change nothing"
+            ),
+            "Cancelled 2.",
+            "cancelled",
+        ),
+        (
+            "finish",
+            r"Finish 2… Cancel 2…",
+            (
+                r"Finish 2 runs\? Paused on close .*Lift "
+                r"2 runs end as finished, oldest first: close asked for that while they were paused\. "
+                r".* Finish 2 runs Back, change nothing"
+            ),
+            "Finished 2.",
+            "finished",
+        ),
+        (
+            "reattempt",
+            r"The newest was paused by dashboard:ann, without a reason\. .*Resume 2… Cancel 2…",
+            (
+                r"Resume 2 runs\? Paused on close .*Lift 2 runs get a new attempt of close each, .* "
+                r"Resume 2 runs Back, change nothing"
+            ),
+            "Resumed 2.",
+            "ready",
+        ),
+    ],
+    ids=ENDS,
+)
+def test_what_a_body_left_for_the_resume_is_what_the_group_says_asks_and_does(
+    driver, show, confirm, end, row, asked, told, becomes
+):
+    runs = [Lift.start(ends=end) for _ in range(2)]
+    driver.drain()
+    assert statuses(runs) == ["paused"] * 2
+    # Others of the same step, of which a resume does another thing, are another group.
+    others = fail(driver) + pause(1)
+    shown = next(one for one in rows(show()) if one.text.startswith("2 "))
+    assert re.search(rf"{row}$", shown.text), shown.text
+    listed = show(shown.list)
+    assert len(re.findall(r"<tr [^>]*data-key", listed)) == 2
+    ask = dialog(show(next(iter(shown.asks.values()))))
+    assert re.fullmatch(asked, text_of(ask)), text_of(ask)
+    assert toast(confirm(ask)) == told
+    assert statuses(runs) == [becomes] * 2
+    assert statuses(others) == ["paused"] * 2
+
+
+def test_a_retry_of_failed_fan_outs_says_that_all_jobs_are_sent_again(driver, database, show):
+    fail(driver, 2)
+    fan_out_failed = qualified_name(FanOutFailed)
+    database.rows("UPDATE pgbus.workflow_steps SET error_class = %s", fan_out_failed)
+    again = "All its jobs are sent again, those that completed too."
+    assert again in text_of(ask(show, "Resume 2…"))
+    assert again not in text_of(ask(show, "Cancel 2…"))
+
+
+def test_how_a_resume_ends_the_runs_is_a_filter_of_the_list(driver, show, client):
+    cancelled, kept = Lift.start(ends="cancel"), Lift.start(raises="x")
+    driver.drain()
+    for held, run, word in (
+        ("step_cancel", cancelled, "the run is cancelled"),
+        ("none", kept, "the run goes on"),
+    ):
+        listed = show("/pgbus/workflows", held=held)
+        assert re.findall(r'<tr [^>]*data-key="([^"]+)"', listed) == [run.workflow_id]
+        assert f"once resumed {word}" in text_of(listed)
+        assert f'<input type="hidden" name="held" value="{held}">' in listed
+    assert client.get("/pgbus/workflows", query_string={"held": "park"}).status_code == 400
 
 
 @pytest.mark.parametrize(
@@ -567,6 +691,7 @@ MALFORMED = [
     {"of_class": "x" * 1001},
     {"step": "a\0b"},
     {"error_class": "a\0b"},
+    {"held": "park"},
 ]
 
 
@@ -587,6 +712,21 @@ def test_a_link_to_a_malformed_dialog_is_a_bad_parameter(client, show, changed):
     fields = fields_of(ask(show, "Resume 1…"))
     answer = client.get(PAGE, query_string=fields | changed)
     assert answer.status_code == 400
+
+
+@pytest.mark.parametrize("outage", [DatabaseAway("gone"), ReadTimeout("slow")])
+def test_a_press_that_could_not_look_for_the_runs_says_that_nothing_was_done(
+    show, confirm, monkeypatch, outage
+):
+    def away(*_arguments, **_named):
+        raise outage
+
+    runs = pause(1)
+    asked = ask(show, "Cancel 1…")
+    monkeypatch.setattr(stuck, "members", away)
+    page = confirm(asked)
+    assert toast(page) == "Nothing was done: PostgreSQL does not answer. Press again later."
+    assert statuses(runs) == ["paused"]
 
 
 def test_a_press_without_its_token_does_nothing(client, show):
@@ -670,11 +810,12 @@ def test_a_failures_text_is_shown_as_the_host_allows(driver, make_site, monkeypa
 
 
 @pytest.mark.parametrize("reason", StuckReason)
+@pytest.mark.parametrize("error_class", [None, "shop.DeclinedError"])
 @pytest.mark.parametrize("count", [1, 1812])
-def test_every_cause_has_its_sentence(reason, count):
+def test_every_cause_has_its_sentence(reason, error_class, count):
     moment = words().now - timedelta(minutes=35)
     group = StuckGroup(
-        key=GroupKey("shop.Order", "capture", reason, None),
+        key=GroupKey("shop.Order", "capture", reason, error_class),
         count=count,
         first_at=moment,
         last_at=moment,
@@ -684,5 +825,8 @@ def test_every_cause_has_its_sentence(reason, count):
     )
     told = text_of(presenter.lede((group,), count, words(), exhaustive=True))
     assert told.startswith(f"{count:,} ")
+    assert (" with ." in told, " with , " in told) == (False, False)
+    of_error = error_class is not None and reason is StuckReason.PAUSED_ERROR
+    assert ("DeclinedError" in told) is of_error
     assert "capture of Order" in told
     assert "35 min ago" in told

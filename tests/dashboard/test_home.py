@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from babel.core import Locale
 from babel.support import NullTranslations
+from support.sites import visible_text
 
 from pgbus import Workflow, job, step
 from pgbus.dashboard.pages import home as pages
@@ -21,6 +22,8 @@ from pgbus.dashboard.presenters.home import Figures
 from pgbus.dashboard.presenters.queues import QueueTotal
 from pgbus.dashboard.words import Words
 from pgbus.engine.definition import registry
+from pgbus.engine.errors import ReadTimeout
+from pgbus.engine.insights import reading
 from pgbus.engine.insights.processes import Fleet, Process, RunningAttempt
 from pgbus.engine.insights.queues import DeadLetters, QueueDepth
 from pgbus.engine.insights.stuck import Attention, GroupKey, StuckGroup, StuckReason
@@ -423,3 +426,22 @@ def test_more_processes_than_are_shown_are_counted(bus, beats, text):
     told = text()
     assert "And 3 more." in told
     assert "23 of 23 healthy" in told
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/pgbus/", "PostgreSQL has much to do, or this page asks too much of it."),
+        ("/pgbus/batches", "PostgreSQL has much to do, or this page asks too much of it."),
+        ("/pgbus/workflows", "Narrow the question: add a class, or a time from which on."),
+    ],
+)
+def test_a_page_that_took_too_long_says_what_can_be_done_about_it(client, monkeypatch, path, told):
+    def slow(*_arguments):
+        raise ReadTimeout("15 seconds")
+
+    monkeypatch.setattr(reading, "now", slow)
+    answer = client.get(path)
+    assert answer.status_code == 503
+    assert told in visible_text(answer)
+    assert "It is not known" not in visible_text(answer)

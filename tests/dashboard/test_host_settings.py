@@ -102,7 +102,13 @@ def test_a_safe_address_is_linked(url):
     "url",
     [
         *("javascript:alert(1)", "JaVaScRiPt:alert(1)", " javascript:alert(1)", "data:text/html,x"),
-        *("//evil.example/x", "/\\evil.example", "\\\\evil.example", "https:evil.example", "https://"),
+        *(
+            "//evil.example/x",
+            "/\\evil.example",
+            "\\\\evil.example",
+            "https:evil.example",
+            "https://",
+        ),
         *("https:///x", "http://[::1", "ftp://x/y", "orders/7", "", "/x\n/y", "/\t/evil.example"),
         *("https://shop.example/\x00", None, 7, b"/x"),
     ],
@@ -145,7 +151,8 @@ def test_the_zone_falls_back_to_the_configured_one(wish, zone):
 
 
 @pytest.mark.parametrize(
-    ("wish", "language"), [(None, None), ("de", "de"), (lambda _request: "fr", "fr"), (raising, None)]
+    ("wish", "language"),
+    [(None, None), ("de", "de"), (lambda _request: "fr", "fr"), (raising, None)],
 )
 def test_the_language_is_the_hosts_or_the_viewers(wish, language):
     assert Host(locale=wish).language(object()) == language

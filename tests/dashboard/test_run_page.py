@@ -11,6 +11,7 @@ import pytest
 from support.sites import site_of, visible_text
 
 from pgbus import FanOut, Workflow, fan_out, job, on_exception, step
+from pgbus.dashboard.pages import run as pages
 from pgbus.engine.definition import registry
 
 NOBODY = "01a0ea1f-7a31-7d18-b2c4-e91d07f4aa58"
@@ -135,6 +136,20 @@ def test_a_single_failure_is_not_counted(bus, driver, run_page):
     assert "Attempt 2 of capture" in told
 
 
+def test_failures_that_may_go_on_further_back_are_counted_as_a_least(run_page, long):
+    told = visible_text(run_page(long))
+    assert "poll_the_carrier failed at least 99 times in a row, the last time " in told
+
+
+def test_failures_of_which_the_page_has_the_first_are_all(failed, driver, run_page, monkeypatch):
+    failed.resume_at("reserve")
+    driver.drain()
+    monkeypatch.setattr(pages, "LIMIT", 4)
+    answer = run_page(failed)
+    assert "Older attempts" in answer.text
+    assert "capture failed 3 times in a row" in visible_text(answer)
+
+
 def test_a_pause_by_a_person_is_told_with_who_and_why(bus, run_page):
     run = bus.start(ShownWorkflow).pause(actor="dashboard:ליאת", reason="SMTP <b>down</b>")
     told = visible_text(run_page(run))
@@ -233,8 +248,11 @@ def test_signals_tell_what_took_them(run_page, waiting, driver):
     signals = visible_text_of(section(run_page(waiting), "h-sig"))
     assert "paid Claimed" in signals
     assert '{"psp": 8835412297113406712} evt_1' in signals
-    assert "webhook collect, attempt 1" in signals
+    assert "webhook collect, attempt 1 claimed just now" in signals
     assert "later Pending {}" in signals
+    driver.drain()
+    signals = visible_text_of(section(run_page(waiting), "h-sig"))
+    assert "collect, attempt 1 claimed just now , consumed just now" in signals
 
 
 def test_a_run_without_signals_says_nothing_of_them(run_page, failed):

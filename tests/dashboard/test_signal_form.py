@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from html import unescape
 
 import pytest
+from itsdangerous import TimestampSigner
 from support.operators import Operator, address, by_name
 from support.sites import hidden_fields, visible_text
 
@@ -91,7 +93,7 @@ def problem(form):
 
 def test_the_awaited_signal_is_the_likeliest_action_and_its_name_is_filled_in(alice, waiting):
     form = alice.open(waiting).form("signal")
-    assert 'class="btn primary" href="#send"' in alice.html
+    assert 'class="btn primary" href="#s-name"' in alice.html
     assert field(form, "name") == "shipped"
     assert re.findall(r"<option>(.*?)</option>", form) == ["shipped", "delivered"]
     assert "Then await_shipment runs, and after it close." in alice.said("signal")
@@ -333,13 +335,46 @@ def test_what_a_matcher_raises_is_told_and_nothing_is_stored(alice, driver, capl
     assert any(record.exc_info for record in caplog.records)
 
 
-def test_a_key_that_no_page_made_is_a_failure_and_no_crash(alice, waiting):
-    answer = alice.open(waiting).post(waiting, "signal", name="shipped", idempotency_key="k" * 300)
-    tone, text = alice.told(answer)
-    assert tone == "bad"
-    assert text.startswith(
-        "Sending the signal failed. OptionError: idempotency_key has 300 characters"
-    )
+@pytest.mark.parametrize("key", ["k" * 256, "a\0b"])
+def test_a_key_that_no_page_made_is_a_bad_parameter(alice, waiting, key, caplog):
+    answer = alice.open(waiting).post(waiting, "signal", name="shipped", idempotency_key=key)
+    assert answer.status_code == 400
+    assert "<code>idempotency_<wbr>key</code>" in answer.text
+    assert waiting.signals == []
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def folded(operator):
+    """Whether the form is folded away."""
+    return not re.search(r'<details class="panel" id="send" open>', operator.html)
+
+
+def test_the_form_is_folded_away_unless_the_run_waits_for_a_signal_or_it_was_refused(
+    alice, waiting
+):
+    assert not folded(alice.open(waiting))
+    waiting.pause()
+    assert folded(alice.open(waiting))
+    assert 'href="#s-name" data-unfold' in alice.html
+    refused(alice, alice.press(waiting, "signal", name=""))
+    assert not folded(alice)
+    deaf = Deaf.start()
+    assert folded(alice.open(deaf))
+
+
+def test_what_was_typed_on_a_page_that_was_open_too_long_is_kept_with_its_key(
+    alice, waiting, monkeypatch
+):
+    with monkeypatch.context() as clock:
+        clock.setattr(TimestampSigner, "get_timestamp", lambda _signer: int(time.time()) - 3660)
+        key = hidden_fields(alice.open(waiting).form("signal"))["idempotency_key"]
+    typed = {"name": "shipped", "payload": '{"carrier": "DHL"}', "reason": "by phone"}
+    form = refused(alice, alice.press(waiting, "signal", **typed))
+    assert "The page was open too long. What you typed is kept" in form
+    assert {name: field(form, name) for name in typed} == typed
+    assert hidden_fields(form)["idempotency_key"] == key
+    assert waiting.signals == []
+    assert alice.told(alice.press(waiting, "signal", **typed))[0] == "good"
 
 
 def test_a_paused_run_keeps_the_signal_and_stays_paused(alice, waiting):

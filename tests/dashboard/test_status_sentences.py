@@ -16,7 +16,7 @@ from pgbus.dashboard.presenters.status import status
 from pgbus.dashboard.words import Words
 from pgbus.engine.insights.runs import RunSummary, StepPlace
 from pgbus.engine.insights.stuck import StuckReason
-from pgbus.engine.states import AttemptStatus, OnTimeout, RunStatus
+from pgbus.engine.states import AttemptStatus, Move, OnTimeout, RunStatus
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 ENGLISH = Words(NullTranslations(), Locale("en"), ZoneInfo("UTC"), NOW)
@@ -32,6 +32,7 @@ READY = RunSummary(
     attempt_status=AttemptStatus.SCHEDULED,
     scheduled_at=NOW,
     due=True,
+    held=None,
     error_class=None,
     created_at=NOW - timedelta(hours=1),
     updated_at=NOW,
@@ -113,7 +114,11 @@ def told(run: RunSummary) -> tuple[str, str, str]:
         ),
         pytest.param(
             replace(SIGNALLED, timed_out=True),
-            *("Ready", "idle", "Ready: signal shipped did not come in time, capture runs without it."),
+            *(
+                "Ready",
+                "idle",
+                "Ready: signal shipped did not come in time, capture runs without it.",
+            ),
             id="woken by its deadline",
         ),
         pytest.param(
@@ -159,7 +164,11 @@ def told(run: RunSummary) -> tuple[str, str, str]:
         ),
         pytest.param(
             replace(WAITING, stuck=StuckReason.WAITING_OVERDUE),
-            *("Waiting too long", "warn", "Waiting for signal shipped for 3 h, and no deadline ends that."),
+            *(
+                "Waiting too long",
+                "warn",
+                "Waiting for signal shipped for 3 h, and no deadline ends that.",
+            ),
             id="waiting too long",
         ),
         *(
@@ -211,7 +220,11 @@ def told(run: RunSummary) -> tuple[str, str, str]:
         ),
         pytest.param(
             BATCH,
-            *("Waiting", "waits", "Waiting for batch OrderWorkflow#notify_vendors, 7 of 12 jobs done."),
+            *(
+                "Waiting",
+                "waits",
+                "Waiting for batch OrderWorkflow#notify_vendors, 7 of 12 jobs done.",
+            ),
             id="waiting for a batch",
         ),
         pytest.param(
@@ -228,11 +241,39 @@ def told(run: RunSummary) -> tuple[str, str, str]:
             id="its batch is gone",
         ),
         pytest.param(
-            replace(FAILED, error_class="pgbus.engine.errors.StepStalled", stuck=StuckReason.STALLED),
+            replace(
+                FAILED, error_class="pgbus.engine.errors.StepStalled", stuck=StuckReason.STALLED
+            ),
             "Stalled",
             "bad",
-            "Paused on capture: its worker died while it ran. Resume tries it again, or cancel.",
+            "Paused on capture: its worker died or hung. Resume tries it again, or cancel.",
             id="stalled",
+        ),
+        pytest.param(
+            replace(
+                FAILED,
+                error_class="pgbus.engine.errors.StepStalled",
+                stuck=StuckReason.STALLED,
+                held=Move.STEP_CANCEL,
+            ),
+            "Stalled",
+            "bad",
+            "Paused on capture: its worker died or hung. Resume lets the run end as cancelled.",
+            id="stalled, by a class that cancels then",
+        ),
+        pytest.param(
+            replace(FAILED, held=Move.STEP_CANCEL),
+            "Paused on error",
+            "bad",
+            "Paused on capture: TimeoutError. Resume lets the run end as cancelled.",
+            id="paused on an error that cancels",
+        ),
+        pytest.param(
+            replace(FAILED, held=Move.STEP_CANCEL, class_loaded=False, place=None),
+            "Paused on error",
+            "bad",
+            "Paused on capture: TimeoutError. Resume it where its class is loaded, or cancel.",
+            id="paused on an error that cancels, its class not loaded here",
         ),
         pytest.param(
             FAILED,
@@ -327,8 +368,35 @@ def told(run: RunSummary) -> tuple[str, str, str]:
         ),
         pytest.param(
             replace(AFTER, place=StepPlace(7, 7, None)),
-            *("Paused", "warn", "Paused by dashboard:Jürgen after capture. Resume finishes the run."),
+            *(
+                "Paused",
+                "warn",
+                "Paused by dashboard:Jürgen after capture. Resume finishes the run.",
+            ),
             id="paused after the last step",
+        ),
+        pytest.param(
+            replace(AFTER, held=Move.FINISH),
+            *(
+                "Paused",
+                "warn",
+                "Paused by dashboard:Jürgen after capture. Resume finishes the run.",
+            ),
+            id="paused after a step that asked to finish",
+        ),
+        pytest.param(
+            replace(AFTER, held=Move.FINISH, class_loaded=False, place=None),
+            "Paused",
+            "warn",
+            "Paused by dashboard:Jürgen after capture. Resume it where its class is loaded.",
+            id="paused after a step that asked to finish, its class not loaded here",
+        ),
+        pytest.param(
+            replace(AFTER, held=Move.ADVANCE),
+            "Paused",
+            "warn",
+            "Paused by dashboard:Jürgen after capture. Resume goes on with receipt.",
+            id="paused while running, after it ended",
         ),
         pytest.param(
             replace(AFTER, moved_by="system"),
@@ -349,12 +417,20 @@ def told(run: RunSummary) -> tuple[str, str, str]:
         ),
         pytest.param(
             replace(AFTER, moved_by="system", class_loaded=False, place=None),
-            *("Paused", "warn", "Paused by itself after capture. Resume it where its class is loaded."),
+            *(
+                "Paused",
+                "warn",
+                "Paused by itself after capture. Resume it where its class is loaded.",
+            ),
             id="paused by its own code, its class not loaded here",
         ),
         pytest.param(
-            replace(FAILED, error_class=None, moved_by="alice"),
-            *("Paused", "warn", "Paused by alice after attempt 1 of capture. Resume tries it again."),
+            replace(FAILED, error_class=None, held=Move.REATTEMPT, moved_by="alice"),
+            *(
+                "Paused",
+                "warn",
+                "Paused by alice after attempt 1 of capture. Resume tries it again.",
+            ),
             id="paused before another attempt",
         ),
         pytest.param(
@@ -403,7 +479,9 @@ def test_a_reason_is_given_with_the_sentence(run):
 def test_the_name_of_a_batch_is_a_link():
     sentence = status(BATCH).sentence
     assert sentence.links
-    assert '<a href="/batch">' in sentences.rendered(sentence, ENGLISH, lambda name, **_: f"/{name}")
+    assert '<a href="/batch">' in sentences.rendered(
+        sentence, ENGLISH, lambda name, **_: f"/{name}"
+    )
 
 
 def test_names_from_data_are_shown_as_text():

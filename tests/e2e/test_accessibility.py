@@ -177,3 +177,14 @@ def test_an_empty_console_is_for_everybody(console, look):
         page.goto(f"{console}{path}")
         wrong += looked_at(page, f"empty {path}")
     assert not wrong, told(wrong)
+
+
+def test_nothing_scrolls_sideways_in_a_language_of_long_words(runs, console, open_page):
+    page, wrong = open_page(console, locale="de-DE", viewport=NARROW), []
+    (batch,) = {attempt.batch_id for attempt in runs["batch"].steps if attempt.batch_id}
+    lists = ("/", "/workflows?status=all", "/workflows/attention", "/batches", f"/batches/{batch}")
+    for path in (*lists, *(f"/workflows/{run.workflow_id}" for run in runs.values())):
+        page.goto(f"{console}{path}")
+        assert page.locator("html").get_attribute("lang") == "de"
+        wrong += sideways(page, path)
+    assert not wrong, told(wrong)

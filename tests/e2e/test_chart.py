@@ -10,7 +10,7 @@ NAME = '<b>bold</b><a href="javascript:alert(1)">&lt;x&gt;</a>'
 
 
 @pytest.fixture
-def drawn(open_page, console):
+def drawn(console, open_page):
     """Opens the page of a run, and waits for its chart."""
 
     def drawn(run, **options):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 import pytest
 from corpus import CORPUS, as_json, write
 
@@ -67,12 +69,12 @@ def test_the_pages_of_a_run_and_its_batch_show_hostile_texts_as_they_are(
         (signal,) = run.signals
         address = f"{console}/workflows/{run.workflow_id}"
         expect_texts(page, address, beginning(text), beginning(as_json(text)))
-        page.locator("#timeline-chart .plot-container").wait_for()
+        if "<" in text:
+            page.locator("#timeline-chart .plot-container").wait_for()
         expect_texts(page, f"{address}/attempts/{attempt.step_id}", text, as_json(text))
         expect_texts(page, f"{address}/signals/{signal.signal_id}", as_json(text))
         expect_texts(page, f"{address}/arguments", as_json(text))
-        for part in ("attempts", "signals", "events"):
-            expect_texts(page, f"{address}/{part}", beginning(text))
+        expect_texts(page, f"{address}/events", beginning(text))
         expect_texts(page, f"{console}/batches/{batch}", beginning(text), beginning(as_json(text)))
 
 
@@ -114,11 +116,6 @@ def test_every_link_of_a_list_of_hostile_names_leads_somewhere(written, console,
 def test_a_filter_repeats_hostile_texts_as_they_are(console, open_page):
     page = open_page("about:blank")
     for text in CORPUS.values():
-        page.goto(f"{console}/workflows")
-        page.get_by_text("Filter", exact=True).click()
-        for label in ("Current step", "Error class, or none", "Subject id"):
-            page.get_by_label(label).fill(text[:500])
-        page.get_by_role("button", name="Show runs").click()
-        page.wait_for_url("**current_step=**")
-        assert page.evaluate(_LOOK, [])["alive"] == []
-        assert page.get_by_label("Current step").input_value() == text[:500]
+        asked = {"current_step": text[:500], "error_class": text[:500], "subject_id": text[:500]}
+        expect_texts(page, f"{console}/workflows?{urlencode(asked)}", text[:500])
+        assert page.locator("#f-step").input_value() == text[:500]

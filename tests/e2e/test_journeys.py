@@ -79,7 +79,7 @@ def test_a_refused_payload_is_kept_as_typed_and_the_mended_one_reaches_the_run(
     page.get_by_role("link", name="Send a signal").click()
     page.get_by_label("Signal", exact=True).fill("collected")
     page.get_by_label("Payload").fill('{"by": "Ann",\n "parcels": }')
-    page.get_by_role("region", name="Send a signal").get_by_label("Reason").fill("she phoned")
+    page.locator("#send").get_by_label("Reason").fill("she phoned")
     page.get_by_role("button", name="Send the signal").click()
     expect(page.get_by_role("alert")).to_contain_text("The signal was not sent")
     expect(page.get_by_label("Payload")).to_be_focused()

@@ -15,6 +15,7 @@ from pgbus.engine.insights.documents import Document
 from pgbus.engine.jobs.execute import execute
 from pgbus.engine.states import MemberStatus
 from pgbus.engine.storage.claims import Idle
+from pgbus.engine.storage.database import Connection
 
 QUEUE = "pgbus_pages"
 
@@ -190,6 +191,46 @@ def test_a_page_keeps_to_its_filter(bus, list_page, work):
     opened()
     page = list_page(BatchFilter.FAILED, limit=1, after=new_uuid())
     assert (ids(page), page.older) == (failed, None)
+
+
+@pytest.mark.rows_by_hand
+def test_failed_batches_are_paged_in_one_order_whether_they_are_open_or_finished(
+    bus, database, list_page, work
+):
+    opened(print_page)
+    failed = [opened(jam) for _ in range(6)][::-1]
+    opened(print_page)
+    work()
+    for batch_id in failed[::2]:
+        database.rows(
+            "UPDATE pgbus.batches SET finished_at = NULL, discarded_jobs = NULL, dead_lettered_jobs = NULL"
+            " WHERE batch_id = %s",
+            batch_id,
+        )
+        database.rows("INSERT INTO pgbus.batch_counters VALUES (%s, 1, 0, 0, 0, 1)", batch_id)
+    pages = [list_page(BatchFilter.FAILED, limit=2)]
+    while pages[-1].older:
+        pages.append(list_page(BatchFilter.FAILED, limit=2, after=pages[-1].older))
+    assert [batch_id for page in pages for batch_id in ids(page)] == failed
+    assert list_page(BatchFilter.FAILED, limit=2, before=pages[-1].newer) == pages[-2]
+
+
+@pytest.mark.rows_by_hand
+def test_failed_batches_are_found_by_indexes_however_many_others_there_are(database):
+    database.rows(
+        "INSERT INTO pgbus.batches (batch_id, properties, total_jobs, counters, created_at, finished_at,"
+        " completed_jobs, discarded_jobs, dead_lettered_jobs)"
+        " SELECT gen_random_uuid(), '{}', 1, 1, now(), now(), 1, 0, 0 FROM generate_series(1, 5000)"
+    )
+    with database.connection(autocommit=True) as driver:
+        driver.execute("ANALYZE")
+        place = "ORDER BY b.batch_id DESC LIMIT 51"
+        statement = batches._LISTED[BatchFilter.FAILED].replace("{place}", place)
+        connection = Connection(driver, "pgbus")
+        plan = "".join(line for (line,) in connection.rows(f"EXPLAIN {statement}", inline=500))
+    assert "using batches_failed" in plan
+    assert "using batches_open" in plan
+    assert "Seq Scan on batches" not in plan
 
 
 def test_a_cursor_that_is_no_id_is_refused(bus, list_page):

@@ -13,9 +13,9 @@ from support.sweeps import age
 
 from pgbus import Workflow, on_exception, step
 from pgbus.engine.errors import BadCursor
-from pgbus.engine.insights import runs
+from pgbus.engine.insights import runs, selection
 from pgbus.engine.insights.runs import NO_ERROR, RunFilter
-from pgbus.engine.insights.stuck import StuckReason
+from pgbus.engine.insights.stuck import NO_END, StuckReason
 from pgbus.engine.states import RunStatus
 
 HERE = __name__
@@ -337,6 +337,45 @@ class TestFilters:
         run.reload().cancel()
         assert ids(list_page(status="all", error_class=error)) == [run.workflow_id]
         assert counts(error_class=error)[RunStatus.CANCELLED] == 1
+
+    @pytest.mark.parametrize(("near", "few"), [(0, 99), (0, 0), (2, 99), (2, 0), (50, 99), (50, 0)])
+    @pytest.mark.parametrize(
+        "wanted",
+        [
+            {},
+            {"status": "all"},
+            {"status": RunStatus.CANCELLED},
+            {"status": "all", "current_step": "unload", "workflow_class": f"{HERE}.Import"},
+            {"stuck": StuckReason.PAUSED_ERROR, "held": NO_END},
+        ],
+    )
+    def test_however_runs_that_failed_are_found_they_are_the_same(
+        self, bus, driver, list_page, counts, monkeypatch, near, few, wanted
+    ):
+        failed = [Import.start(fails=True) for _ in range(12)]
+        driver.drain()
+        for place, run in enumerate(failed):
+            if place % 3 == 1:
+                run.cancel()
+            if place % 3 == 2:
+                run.resume()
+        monkeypatch.setattr(selection, "_NEAR", near)
+        monkeypatch.setattr(selection, "_FEW", few)
+        statuses = {RunStatus.PAUSED, RunStatus.CANCELLED}
+        if "status" not in wanted:
+            statuses = {RunStatus.PAUSED}
+        elif wanted["status"] != "all":
+            statuses = {wanted["status"]}
+        kept = [run.workflow_id for run in reversed(failed) if run.reload().status in statuses]
+        wanted = {"error_class": "ConnectionError", **wanted}
+        pages = [list_page(limit=3, **wanted)]
+        while pages[-1].older:
+            pages.append(list_page(limit=3, after=pages[-1].older, **wanted))
+        assert [*chain(*map(ids, pages))] == kept
+        assert list_page(limit=3, before=pages[-1].newer, **wanted) == pages[-2]
+        counted = counts(**wanted)
+        assert (counted[RunStatus.PAUSED], counted["ongoing"]) == (4, 4)
+        assert counted[RunStatus.CANCELLED] == (0 if "stuck" in wanted else 4)
 
     def test_no_error_is_a_filter_of_its_own(self, bus, driver, list_page, counts):
         failed, done = Import.start(fails=True), Export.start()

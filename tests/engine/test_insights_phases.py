@@ -322,6 +322,41 @@ def test_a_deadline_that_a_pause_moved_is_marked_where_it_is_now():
     assert marks(row, [parked(1, wait_for="paid", timeout_at=30)]) == (deadline(45),)
 
 
+def test_a_deadline_that_a_pause_moved_stays_there_when_the_signal_came():
+    row = moments(due=40, started=41, ended=42)
+    waited = [
+        parked(1, wait_for="paid", timeout_at=30),
+        paused(5, source="waiting"),
+        resumed(15, target="waiting"),
+        paused(20, source="waiting"),
+        resumed(25, target="waiting"),
+        scheduled(40),
+    ]
+    assert marks(row, waited) == (deadline(45),)
+
+
+def test_a_pause_after_the_signal_moves_no_deadline():
+    row = moments(due=10, started=41, ended=42)
+    waited = [
+        parked(1, wait_for="paid", timeout_at=30),
+        scheduled(10),
+        paused(20),
+        resumed(35),
+    ]
+    assert marks(row, waited) == (deadline(30),)
+
+
+def test_a_wait_that_ended_while_its_run_was_paused_had_no_deadline_left():
+    row = moments(due=10, started=41, ended=42)
+    waited = [
+        parked(1, wait_for="paid", timeout_at=30),
+        paused(5, source="waiting"),
+        scheduled(10, target="paused"),
+        resumed(35),
+    ]
+    assert marks(row, waited) == ()
+
+
 def test_the_deadline_of_a_paused_wait_is_nowhere():
     row = moments(started=1, since=1)
     assert marks(row, [parked(1, wait_for="paid", timeout_at=30)]) == ()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import psycopg
 import pytest
 from support.database import Database
@@ -48,9 +46,34 @@ def test_nothing_can_be_written_in_it(bus):
 
 
 def test_a_question_that_takes_too_long_is_given_up(bus, monkeypatch):
-    monkeypatch.setattr(module, "_PATIENCE", timedelta(milliseconds=50))
+    monkeypatch.setattr(module, "_PATIENCE", 0.05)
     with pytest.raises(ReadTimeout, match=r"more than 0\.05 seconds"), reading(bus.services) as it:
         it.rows("SELECT pg_sleep(60)")
+
+
+def test_questions_that_take_too_long_together_are_given_up(bus, monkeypatch):
+    monkeypatch.setattr(module, "_PATIENCE", 0.3)
+    monkeypatch.setattr(module, "_GRAIN", 0.0)
+    asked = []
+    with pytest.raises(ReadTimeout), reading(bus.services) as it:
+        asked.extend(it.rows("SELECT pg_sleep(0.1)") for _ in range(20))
+    assert len(asked) < 3
+
+
+def test_a_question_after_the_last_moment_is_not_asked(bus, monkeypatch):
+    monkeypatch.setattr(module, "_PATIENCE", 0.0)
+    with pytest.raises(ReadTimeout), reading(bus.services) as it:
+        it.rows("SELECT 1")
+
+
+def test_what_is_left_is_told_again_only_after_a_while(bus, monkeypatch):
+    monkeypatch.setattr(module, "_GRAIN", 3600.0)
+    left = "SELECT current_setting('statement_timeout')"
+    with reading(bus.services) as it:
+        assert it.rows(left) == it.rows(left)
+        monkeypatch.setattr(module, "_GRAIN", 0.0)
+        before, _, after = it.rows(left), it.rows("SELECT pg_sleep(0.01)"), it.rows(left)
+        assert before != after
 
 
 def test_its_limits_end_with_it(bus, monkeypatch):
@@ -62,7 +85,8 @@ def test_its_limits_end_with_it(bus, monkeypatch):
         with bus.services.database.autocommit() as connection:
             before = connection.rows(limits)
         with reading(bus.services) as connection:
-            assert connection.rows(limits) == [("15s", "on", "off", "force_custom_plan")]
+            ((timeout, *others),) = connection.rows(limits)
+            assert (timeout[:2], *others) == ("14", "on", "off", "force_custom_plan")
         with bus.services.database.autocommit() as connection:
             assert connection.rows(limits) == before
 
