@@ -670,6 +670,17 @@ def test_a_rerun_forgets_the_idempotency_key_so_it_may_happen_twice(bus, driver)
     assert old.reruns == [first.workflow_id, second.workflow_id]
 
 
+def test_a_rerun_with_a_key_happens_once(bus, driver):
+    old = Delivery.start()
+    driver.drain()
+    first = old.rerun(idempotency_key="press 1")
+    repeated = old.rerun(idempotency_key="press 1")
+    second = old.rerun(idempotency_key="press 2")
+    assert (repeated.workflow_id, repeated.duplicate_start) == (first.workflow_id, True)
+    assert old.reruns == [first.workflow_id, second.workflow_id]
+    assert [event.event for event in old.events].count("rerun") == 2
+
+
 def test_a_rerun_whose_subject_is_taken_names_the_holder_and_changes_nothing(bus, driver):
     old = Delivery.start(Parcel(7))
     driver.drain()
