@@ -207,10 +207,10 @@ def _failed_near(wanted: RunFilter, more: Sequence[str], order: str) -> str:
     """Return the query of those that match of the first runs, whatever their attempts."""
     any_attempt = replace(wanted, error_class=None, stuck=None, held=None)
     runs = _merged(_KEYS, any_attempt, lanes(wanted), more, f"{order} LIMIT {_NEAR}")
+    matching = " AND ".join([_THE_NEWEST, *_of_attempt(wanted)])
     return f"""
 SELECT w.created_at, w.workflow_id FROM ({runs}) w
- CROSS JOIN LATERAL (SELECT * FROM {{schema}}.workflow_steps s WHERE {_THE_NEWEST} AND {_FAILED} OFFSET 0) s
- WHERE {" AND ".join(_of_attempt(wanted))}
+ CROSS JOIN LATERAL (SELECT FROM {{schema}}.workflow_steps s WHERE {matching} OFFSET 0) s
 """
 
 

@@ -17,6 +17,7 @@ from pgbus.engine.insights import runs, selection
 from pgbus.engine.insights.runs import NO_ERROR, RunFilter
 from pgbus.engine.insights.stuck import NO_END, StuckReason
 from pgbus.engine.states import RunStatus
+from pgbus.engine.storage.database import Connection
 
 HERE = __name__
 
@@ -338,7 +339,7 @@ class TestFilters:
         assert ids(list_page(status="all", error_class=error)) == [run.workflow_id]
         assert counts(error_class=error)[RunStatus.CANCELLED] == 1
 
-    @pytest.mark.parametrize(("near", "few"), [(0, 99), (0, 0), (2, 99), (2, 0), (50, 99), (50, 0)])
+    @pytest.mark.parametrize(("near", "few"), [(0, 99), (0, 0), (2, 99), (2, 0), (11, 99), (11, 0)])
     @pytest.mark.parametrize(
         "wanted",
         [
@@ -354,6 +355,7 @@ class TestFilters:
     ):
         failed = [Import.start(fails=True) for _ in range(12)]
         driver.drain()
+        Import.start().pause()
         for place, run in enumerate(failed):
             if place % 3 == 1:
                 run.cancel()
@@ -376,6 +378,28 @@ class TestFilters:
         counted = counts(**wanted)
         assert (counted[RunStatus.PAUSED], counted["ongoing"]) == (4, 4)
         assert counted[RunStatus.CANCELLED] == (0 if "stuck" in wanted else 4)
+
+    @pytest.mark.parametrize(("limit", "looks"), [(2, 2), (3, 3)])
+    def test_a_page_that_is_full_of_the_newest_runs_is_not_looked_for_elsewhere(
+        self, bus, driver, list_page, monkeypatch, limit, looks
+    ):
+        for _ in range(4):
+            Import.start(fails=True)
+        driver.drain()
+        asked, rows = [], Connection.rows
+        monkeypatch.setattr(selection, "_NEAR", 3)
+        monkeypatch.setattr(
+            Connection, "rows", lambda *one, **more: asked.append(one) or rows(*one, **more)
+        )
+        assert len(list_page(limit=limit, error_class="ConnectionError").runs) == limit
+        assert len(asked) == looks
+
+    def test_a_run_that_failed_before_has_no_error(self, bus, driver, list_page, counts):
+        run = Import.start(fails=True)
+        driver.drain()
+        run.reload().skip().cancel()
+        assert ids(list_page(status="all", error_class=NO_ERROR)) == [run.workflow_id]
+        assert counts(error_class=NO_ERROR)[RunStatus.CANCELLED] == 1
 
     def test_no_error_is_a_filter_of_its_own(self, bus, driver, list_page, counts):
         failed, done = Import.start(fails=True), Export.start()

@@ -67,13 +67,12 @@ def test_a_question_after_the_last_moment_is_not_asked(bus, monkeypatch):
 
 
 def test_what_is_left_is_told_again_only_after_a_while(bus, monkeypatch):
-    monkeypatch.setattr(module, "_GRAIN", 3600.0)
     left = "SELECT current_setting('statement_timeout')"
     with reading(bus.services) as it:
-        assert it.rows(left) == it.rows(left)
-        monkeypatch.setattr(module, "_GRAIN", 0.0)
-        before, _, after = it.rows(left), it.rows("SELECT pg_sleep(0.01)"), it.rows(left)
-        assert before != after
+        for grain in (3600.0, 0.0):
+            monkeypatch.setattr(module, "_GRAIN", grain)
+            before, _, after = it.rows(left), it.rows("SELECT pg_sleep(0.01)"), it.rows(left)
+            assert (before == after) is (grain > 0)
 
 
 def test_its_limits_end_with_it(bus, monkeypatch):
