@@ -19,7 +19,7 @@ PgbusError
 ├── BatchNotFound                  the batch does not exist (any more)
 ├── BadCursor                      a text is no place in a list (a ValueError too)
 ├── DatabaseAway                   PostgreSQL cannot be reached just now
-├── ReadTimeout                    a question took longer than a page waits
+├── ReadTimeout                    what a page asks takes longer than it waits
 ├── RunNotFound                    the run does not exist (any more)
 ├── EntryNotFound                  the run's history has no such entry
 ├── RunLocked                      another transaction has held the run's lock too long
@@ -142,7 +142,7 @@ class DatabaseAway(PgbusError):
 
 
 class ReadTimeout(PgbusError):
-    """PostgreSQL took too long over a question: ask a narrower one."""
+    """PostgreSQL took too long over what a page asks of it: ask less."""
 
 
 class RunNotFound(PgbusError):
