@@ -59,7 +59,9 @@ def renew(language: str) -> None:
     """Brings the stored catalog to the extracted messages; what was translated stays."""
     path = catalog_file(language)
     known = catalog(language) if path.exists() else Catalog(language, **_HEADER)
-    known.update(extracted(), no_fuzzy_matching=True, update_header_comment=False, update_creation_date=False)
+    known.update(
+        extracted(), no_fuzzy_matching=True, update_header_comment=False, update_creation_date=False
+    )
     known.obsolete.clear()
     known.fuzzy = False
     path.parent.mkdir(parents=True, exist_ok=True)
