@@ -47,7 +47,7 @@ class Viewer:
     words: Words
     settings: Settings
     may: Callable[[str], bool]
-    shown: Callable[[str, object], object]
+    shown: Callable[..., object]
     subject_url: Callable[[str, str], str | None]
     url: Callable[..., str]
 

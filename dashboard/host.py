@@ -27,6 +27,8 @@ T = TypeVar("T")
 ACTOR = "dashboard"
 #: What is shown in place of a value that `redact` failed on.
 HIDDEN = "[hidden: redact raised]"
+#: And of a text of which only the beginning is at hand.
+PARTIAL = "[…]"
 _LONGEST_NAME = 200
 
 
@@ -81,11 +83,14 @@ class Host:
         url = _asked("subject_url", self.subject_url, subject_type, subject_id, otherwise=None)
         return url if isinstance(url, str) and is_safe_link(url) else None
 
-    def shown(self, kind: str, value: object) -> object:
-        """Return what may be shown of a document or an error's text."""
+    def shown(self, kind: str, value: object, *, whole: bool = True) -> object:
+        """Return what may be shown of a document or an error's text.
+
+        Of a text whose end is missing nothing is, where the host redacts: half a secret is not known for one.
+        """
         if self.redact is None:
             return value
-        return _asked("redact", self.redact, kind, value, otherwise=HIDDEN)
+        return _asked("redact", self.redact, kind, value, otherwise=HIDDEN) if whole else PARTIAL
 
     def zone(self, request: Request, configured: str) -> ZoneInfo:
         """Return the zone of all times on a page; the bus's own where the host names none."""

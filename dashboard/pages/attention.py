@@ -260,7 +260,9 @@ class _Here:
     def _message(self, group: StuckGroup) -> str | None:
         if not group.newest_error_message:
             return None
-        return presenter.cut(str(self._viewer.shown("error", group.newest_error_message)))
+        message = group.newest_error_message
+        whole = len(message) < stuck.LONGEST_MESSAGE
+        return presenter.cut(str(self._viewer.shown("error", message, whole=whole)))
 
     def _asks(self, group: StuckGroup, start: int) -> Iterator[Ask]:
         for verb in group.key.available_actions:

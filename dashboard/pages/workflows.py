@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pgbus.engine.storage.database import Connection
 
 PAGE_SIZE = 25
+#: So many names are offered to choose from.
+_MOST_CLASSES = 200
 
 #: Each tab with its word and, where it is a state, that state's icon.
 _TABS: tuple[tuple[Tab, str, str | None], ...] = (
@@ -129,7 +131,7 @@ def load(
         connection, viewer.settings, wanted, limit=PAGE_SIZE, after=after, before=before
     )
     numbers = runs.status_counts(connection, viewer.settings, wanted, cap=COUNT_CAP)
-    known = tuple(sorted(counts.known_classes(connection)))
+    known = tuple(sorted(counts.known_classes(connection)))[:_MOST_CLASSES]
     given = query_of(wanted)
     label = next(word for key, word, _icon in _TABS if key == wanted.status)
     return WorkflowsPage(

@@ -157,7 +157,7 @@ def _shown(seconds: float) -> float | None:
 def error_of(
     attempt: Attempt,
     href: str,
-    shown: Callable[[str, object], object],
+    shown: Callable[..., object],
     *,
     longest: int | None = None,
 ) -> ErrorView | None:
@@ -167,7 +167,7 @@ def error_of(
     record = json.loads(attempt.encoded_error or "{}")
     told = [attempt.error_message or ""]
     told += [str(cause.get("message", "")) for cause in record.get("causes", ())]
-    visible = [str(shown("error", text)) for text in told]
+    visible = [str(shown("error", text, whole=not attempt.error_cut)) for text in told]
     cut = [text if longest is None else text[:longest] for text in visible]
     causes = (
         Cause(str(cause.get("class")), message, tuple(cause.get("backtrace", ())))

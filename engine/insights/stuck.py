@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pgbus.engine.storage.database import Connection
 
 _MOST_GROUPS = 200
+#: As much of an error's message comes along.
+LONGEST_MESSAGE = 1000
 
 #: What an attempt may hold that ends its run when it is resumed; anything else tries the step again or goes on.
 HeldEnd = Literal[Move.FINISH, Move.STEP_CANCEL]
@@ -239,7 +241,7 @@ SELECT now(), workflow_class, NULL AS step_name, NULL AS reason, NULL AS error_c
   FROM groups GROUP BY ROLLUP (workflow_class)
 UNION ALL
 SELECT now(), b.workflow_class, b.step_name, b.reason, b.error_class, b.held, b.runs, b.first_at, b.last_at,
-       left(s.error_message, 1000), e.actor, left(e.reason, 1000)
+       left(s.error_message, {LONGEST_MESSAGE}), e.actor, left(e.reason, {LONGEST_MESSAGE})
   FROM biggest b
   JOIN {{schema}}.workflow_steps s ON s.step_id = b.newest[2]
   LEFT JOIN LATERAL (SELECT actor, reason FROM {{schema}}.workflow_events

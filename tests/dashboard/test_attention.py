@@ -467,9 +467,17 @@ def test_an_errors_text_is_shown_as_the_host_allows_and_cut(driver, make_site):
     fail(driver, 1, message="secret " + "x" * 3000)
     (row,) = rows(make_site().test_client().get(PAGE).text)
     assert "secret " + "x" * 193 + "…" in row.text
+    # A page has only the beginning of it, in which half a secret would not be known for one.
+    passing = make_site(redact=lambda _kind, value: value)
+    (row,) = rows(passing.test_client().get(PAGE).text)
+    assert "secret" not in row.text
+
+
+def test_a_short_errors_text_is_shown_as_the_host_redacts_it(driver, make_site):
+    fail(driver, 1, message="secret")
     hiding = make_site(redact=lambda kind, value: f"({kind} of {len(value)})")
     (row,) = rows(hiding.test_client().get(PAGE).text)
-    assert "(error of 1000)" in row.text
+    assert "(error of 6)" in row.text
     assert "secret" not in row.text
 
 

@@ -9,7 +9,7 @@ import pytest
 from flask import Flask, Response, redirect, request
 from flask_login import LoginManager, UserMixin, login_user
 
-from pgbus.dashboard.host import HIDDEN, Host, is_safe_link, logged_in
+from pgbus.dashboard.host import HIDDEN, PARTIAL, Host, is_safe_link, logged_in
 
 
 def raising(*_args):
@@ -132,6 +132,12 @@ def test_redact_decides_what_is_shown_and_hides_when_it_raises(logged):
     assert Host(redact=lambda kind, value: (kind, value)).shown("error", "x") == ("error", "x")
     assert Host(redact=raising).shown("output", "secret") == HIDDEN
     assert logged() == ["redact"]
+
+
+def test_a_text_whose_end_is_missing_is_shown_only_where_nothing_is_redacted():
+    assert Host().shown("error", "token abc", whole=False) == "token abc"
+    hiding = Host(redact=lambda _kind, value: value)
+    assert hiding.shown("error", "token abc", whole=False) == PARTIAL
 
 
 @pytest.mark.parametrize(
