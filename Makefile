@@ -21,10 +21,14 @@ demo: $(STAMP) ## run the demo shop: PostgreSQL, workers, a dispatcher, orders
 screenshots: $(STAMP) $(BROWSER) ## renew the guide's pictures, taken of the demo (three minutes)
 	PYTHONPATH=tests $(BIN)/python -m demo.screenshots docs/images
 
+# The browser's tests run by themselves: whoever drives one keeps an event loop running in its thread.
 test: $(STAMP) $(BROWSER) ## run all tests, on the embedded PostgreSQL and on the installed one
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
 ifeq ($(TESTS),tests)
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests --ignore tests/e2e
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/e2e
 	$(BIN)/python -m pytest demo/tests
+else
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
 endif
 ifeq ($(TESTS)$(PGBUS_TEST_POSTGRES)$(PGBUS_TEST_DATABASE_URL),tests)
 	$(BIN)/python -m pytest -n 2 --dist worksteal --postgres=path tests/engine tests/race

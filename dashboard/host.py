@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
+from werkzeug.local import LocalProxy
 from werkzeug.wrappers import Response
 
 if TYPE_CHECKING:
@@ -139,6 +140,8 @@ def _truth(answer: object) -> bool:
     A coroutine that nobody awaited, and a response that would have led to a login page, are true to
     Python, and mean no such thing.
     """
+    if type(answer) is LocalProxy:
+        answer = answer._get_current_object()  # noqa: SLF001 (werkzeug's way to what it stands for)
     if inspect.isawaitable(answer) or isinstance(answer, Response):
         if inspect.iscoroutine(answer):
             answer.close()

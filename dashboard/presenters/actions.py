@@ -180,7 +180,7 @@ def offered(detail: RunDetail, viewer: Viewer, refused: RefusedForm | None = Non
         offers=tuple(sorted(offers, key=lambda offer: offer.verb is not primary)),
         primary=primary,
         signal=_signal_form(run, words, refused, limit) if Verb.SIGNAL in possible else None,
-        refusal=refused.problem if refused and refused.verb not in possible else "",
+        refusal=_gone(refused, words) if refused and refused.verb not in possible else "",
     )
 
 
@@ -202,6 +202,12 @@ def _with_form(offer: Offer, refused: RefusedForm | None, words: Words) -> Offer
         reason=_field("reason", refused),
         refusal=_refusal(refused, words),
     )
+
+
+def _gone(refused: RefusedForm, words: Words) -> str:
+    if refused.field:
+        return refused.problem
+    return words.gettext("Nothing was done: that is not possible any more.")
 
 
 def _refusal(refused: RefusedForm, words: Words) -> str:

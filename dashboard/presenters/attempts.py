@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from pgbus.dashboard.presenters.sentences import short
 from pgbus.dashboard.presenters.status import Badge
 from pgbus.dashboard.words import _
+from pgbus.engine.insights.attempts import LONGEST_SUMMARY
+from pgbus.engine.runner.error_record import MESSAGE_LENGTH
 from pgbus.engine.states import AttemptStatus, Outcome
 
 if TYPE_CHECKING:
@@ -167,7 +169,8 @@ def error_of(
     record = json.loads(attempt.encoded_error or "{}")
     told = [attempt.error_message or ""]
     told += [str(cause.get("message", "")) for cause in record.get("causes", ())]
-    visible = [str(shown("error", text, whole=not attempt.error_cut)) for text in told]
+    longest_kept = LONGEST_SUMMARY if attempt.error_cut else MESSAGE_LENGTH
+    visible = [str(shown("error", text, whole=len(text) < longest_kept)) for text in told]
     cut = [text if longest is None else text[:longest] for text in visible]
     causes = (
         Cause(str(cause.get("class")), message, tuple(cause.get("backtrace", ())))

@@ -9,7 +9,8 @@ from pgbus.dashboard.presenters.sentences import short
 from pgbus.dashboard.presenters.status import SYSTEM, status
 from pgbus.dashboard.toasts import Toast
 from pgbus.dashboard.words import _
-from pgbus.engine.states import Event, Verb
+from pgbus.engine.runner.error_record import MESSAGE_LENGTH
+from pgbus.engine.states import Event, RunStatus, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +32,7 @@ _DONE = {
     Verb.RESCHEDULE: _("%(step)s is moved to %(at)s. %(now)s"),
     Verb.RERUN: _("This run is new, and like the one before. %(now)s"),
 }
+_OF_THE_STEP = (Verb.RUN_NOW, Verb.RESCHEDULE)
 _QUEUED = {
     Verb.RESUME: _("The run goes on: attempt %(attempt)s of %(step)s is in the queue."),
     Verb.RESUME_AT: _("The run goes on: attempt %(attempt)s of %(step)s is in the queue."),
@@ -67,6 +69,9 @@ def done(verb: Verb, before: RunSummary, now: RunSummary, viewer: Viewer) -> Toa
     """Tell what was done, and what the run does now."""
     message = _DONE[verb]
     if verb is Verb.RESUME and now.ended_at is not None:
+        message = _("Done. %(now)s")
+    elif verb in _OF_THE_STEP and (now.step_id, now.status) != (before.step_id, RunStatus.READY):
+        # A free worker was quick: what is said of the step would be said of another.
         message = _("Done. %(now)s")
     elif now.due:
         message = _QUEUED.get(verb, message)
@@ -185,7 +190,7 @@ def already_running(run: RunSummary, other: str, viewer: Viewer) -> Toast:
 
 def failed(verb: Verb, error_class: str, error_message: str, viewer: Viewer) -> Toast:
     """Tell what was tried, and what came in between."""
-    shown = viewer.shown("error", error_message)
+    shown = viewer.shown("error", error_message, whole=len(error_message) < MESSAGE_LENGTH)
     cause = f"{short(error_class)}: {shown}"
     return Toast("bad", viewer.words.gettext(_ACTIONS[verb], cause=cause))
 

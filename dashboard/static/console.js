@@ -33,15 +33,18 @@
 
   // Asks the server for a dialog, so that a page of many rows need not carry one for each.
   const ask = async (link) => {
+    if (link.dataset.asked) return;
+    link.dataset.asked = "1";
     try {
       const answer = await fetch(link.href, { headers: { "X-Pgbus-Live": "1" } });
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const dialog = page.querySelector("dialog[data-modal]");
       if (!answer.ok || !dialog) throw new Error("no dialog");
       dialog.addEventListener("close", () => { dialog.remove(); link.focus(); });
+      document.getElementById(dialog.id)?.remove();
       document.body.append(dialog);
       dress();
-    } catch { location.assign(link.href); }
+    } catch { location.assign(link.href); } finally { delete link.dataset.asked; }
   };
 
   const actions = {
@@ -154,7 +157,8 @@
       const late = new AbortController();
       this.timer = setTimeout(() => late.abort(), PATIENCE);
       try {
-        const answer = await fetch(location.href, { headers: { "X-Pgbus-Live": "1" }, signal: late.signal });
+        const answer = await fetch(this.main.dataset.address || location.href,
+          { headers: { "X-Pgbus-Live": "1" }, signal: late.signal });
         // Whoever is signed out is sent elsewhere, or told so: neither is this page.
         if (answer.redirected || [401, 403].includes(answer.status)) { this.say("out"); return; }
         if (!answer.ok) throw new Error(answer.status);

@@ -7,7 +7,7 @@ import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from flask import redirect, request
+from flask import g, redirect, request
 
 from pgbus.dashboard import forms, toasts
 from pgbus.dashboard.forms import FormProblem
@@ -15,7 +15,7 @@ from pgbus.dashboard.pages import run
 from pgbus.dashboard.parameters import BadParameter
 from pgbus.dashboard.presenters import outcomes
 from pgbus.dashboard.presenters.actions import OF_A_PLACE, RefusedForm, Seen
-from pgbus.dashboard.views.refusals import Refusal
+from pgbus.dashboard.views.refusals import ASKED, Refusal
 from pgbus.dashboard.views.run import identifier
 from pgbus.dashboard.words import _
 from pgbus.engine.definition import registry
@@ -128,6 +128,7 @@ def _ask(
         _expect_unmoved(verb, before, plan, seen)
         arguments["if_unmoved"] = True
     actor, reason = console.host.actor(request), forms.reason(request.form)
+    setattr(g, ASKED, True)
     try:
         return before, getattr(found, verb)(**arguments, actor=actor, reason=reason)
     except PayloadError as error:

@@ -85,7 +85,7 @@ def _acted(console: Console) -> Toast:
 def _with_gone(result: BulkResult, shown: int) -> BulkResult:
     """Count the runs that the page showed and the press did not find among those that moved on."""
     taken = result.done + result.moved_on + result.failed + (result.in_doubt is not None)
-    if not taken or result.may_be_more:
+    if not taken or result.may_be_more or shown > bulk.LIMIT:
         return result
     return replace(result, moved_on=result.moved_on + max(shown - taken, 0))
 

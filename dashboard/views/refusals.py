@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from flask import Response, request
+from flask import Response, g, request
 from markupsafe import Markup
 
 from pgbus.dashboard.parameters import BadParameter
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from pgbus.dashboard.console import Console
 
+#: Set in `g` from the moment on when a verb may have been done.
+ASKED = "_pgbus_asked"
 #: After so many seconds a browser asks again by itself, with or without JavaScript.
 _ASK_AGAIN = "5"
 
@@ -187,7 +189,9 @@ def _away(console: Console, _error: DatabaseAway) -> Response:
         ),
         again=True,
     )
-    response.headers["Refresh"] = _ASK_AGAIN
+    if request.method != "POST":
+        # What was pressed is not to be forgotten by itself.
+        response.headers["Refresh"] = _ASK_AGAIN
     response.headers["Retry-After"] = _ASK_AGAIN
     return response
 
@@ -213,6 +217,8 @@ def _in_doubt(words: Words) -> str:
     """Return what is to be known of a form that nobody knows to have been done; "" of a page that only reads."""
     if request.method != "POST":
         return ""
+    if not g.get(ASKED):
+        return words.gettext("Nothing was done. Press again later.")
     return words.gettext(
         "It is not known whether what you pressed was done: look at it before you press again."
     )
@@ -234,12 +240,13 @@ def _outdated(console: Console, error: SchemaOutdated) -> Response:
 
 
 def _said(console: Console, words: Words, *, status: int, **said: object) -> Response:
-    page = Refusal(
-        status=status,
-        href=console.url("workflows"),
-        link=words.gettext("Workflows"),
-        **said,  # type: ignore[arg-type]
-    )
+    href, link = console.url("workflows"), words.gettext("Workflows")
+    if request.method == "POST":
+        # To send the form once more by a reload is not what an empty link would be pressed for.
+        said["again"] = False
+        if workflow_id := (request.view_args or {}).get("workflow_id"):
+            href, link = console.url("run", workflow_id=workflow_id), words.gettext("The run")
+    page = Refusal(status=status, href=href, link=link, **said)  # type: ignore[arg-type]
     return console.rendered(page, console.viewer(), status=status)
 
 

@@ -76,11 +76,14 @@ CASE WHEN s.attempt = 1 THEN
       WHERE w.workflow_id = s.workflow_id AND d.step ->> 'name' = s.step_name) END
 """
 
+#: Of an error that is not the newest as much of the message comes along.
+LONGEST_SUMMARY = 300
+
 #: A document larger than asked for stays where it is; so do errors, but for the newest.
 _COLUMNS = f"""
 s.step_id, s.step_name, s.attempt, s.status, s.outcome, s.created_at, s.scheduled_at, s.started_at, s.finished_at,
 s.worker, s.revision, s.error_class,
-CASE WHEN s.whole THEN s.error_message ELSE left(s.error_message, 300) END,
+CASE WHEN s.whole THEN s.error_message ELSE left(s.error_message, {LONGEST_SUMMARY}) END,
 CASE WHEN s.whole THEN s.error::text END, s.error_class IS NOT NULL AND NOT s.whole,
 CASE WHEN coalesce(octet_length(d.output) <= CAST(:inline AS integer), true) THEN d.output END,
 octet_length(d.output),

@@ -59,7 +59,8 @@ UPDATE {schema}.workflow_steps SET send_at = NULL, message_id = NULL
 _END_ATTEMPT = """
 UPDATE {schema}.workflow_steps
    SET status = :status, outcome = :outcome, finished_at = coalesce(finished_at, clock_timestamp()),
-       send_at = NULL, held = NULL, waiting_since = NULL, timeout_at = NULL, timeout_left = NULL
+       send_at = NULL, held = NULL, reattempted_by = CASE WHEN held IS NULL THEN reattempted_by END,
+       waiting_since = NULL, timeout_at = NULL, timeout_left = NULL
  WHERE step_id = CAST(:step_id AS bigint) AND status = CAST(:source AS text)
 RETURNING status
 """

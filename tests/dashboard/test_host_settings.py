@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from flask import Flask, Response, redirect, request
 from flask_login import LoginManager, UserMixin, login_user
+from werkzeug.local import LocalProxy
 
 from pgbus.dashboard.host import HIDDEN, PARTIAL, Host, is_safe_link, logged_in
 
@@ -51,6 +52,12 @@ def test_an_auth_that_raises_is_logged(logged):
 
 def test_a_truth_value_lets_in():
     assert Host(auth=lambda given: given == "a request").lets_in("a request") is True
+
+
+@pytest.mark.parametrize("staff", [True, False])
+def test_what_stands_for_something_else_is_taken_for_that(staff):
+    answer = LocalProxy(lambda: staff)
+    assert Host(auth=lambda _request: answer).lets_in(object()) is staff
 
 
 def test_everything_is_allowed_unless_can_says_no(logged):

@@ -109,3 +109,17 @@ def test_the_form_stands_open_while_the_run_waits_for_a_signal(bus, driver, foll
     run = bus.start(Pickup)
     driver.drain()
     expect(follow(run).get_by_label("Signal", exact=True)).to_be_visible()
+
+
+def test_a_page_that_refused_a_form_goes_on_following_the_run(bus, driver, follow, refresh):
+    run = bus.start(Relay)
+    driver.drain()
+    page = follow(run)
+    page.get_by_label("Payload").fill("{")
+    page.get_by_role("button", name="Send the signal").click()
+    expect(page.get_by_role("alert")).to_contain_text("The signal was not sent")
+    page.get_by_role("heading", level=1).click()
+    page.evaluate("document.activeElement.blur()")
+    run.cancel(actor="bob")
+    refresh(page)
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Cancelled")

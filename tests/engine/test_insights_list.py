@@ -339,6 +339,18 @@ class TestFilters:
         assert ids(list_page(status="all", error_class=error)) == [run.workflow_id]
         assert counts(error_class=error)[RunStatus.CANCELLED] == 1
 
+    def test_an_error_still_counts_whose_step_was_skipped_while_another_try_was_held(
+        self, bus, driver, list_page, counts, monkeypatch
+    ):
+        monkeypatch.setattr(Transit, "meanwhile", lambda self: bus.find(self.workflow_id).pause())
+        run = Transit.start(late=True)
+        driver.drain()
+        assert run.reload().skip().status == "finished"
+        wanted = {"status": "all", "error_class": "TimeoutError"}
+        assert ids(list_page(**wanted)) == [run.workflow_id]
+        assert counts(**wanted)["all"] == 1
+        assert ids(list_page(status="all", error_class="none")) == []
+
     @pytest.mark.parametrize(("near", "few"), [(0, 99), (0, 0), (2, 99), (2, 0), (11, 99), (11, 0)])
     @pytest.mark.parametrize(
         "wanted",
