@@ -80,9 +80,9 @@ class RunLine:
 
     workflow_id: str
     href: str
+    short_id: Markup
     state: Markup
     sentence: Markup
-    sentence_links: bool
     because: str | None
     class_name: Markup
     subject: str | None
@@ -165,12 +165,15 @@ def load(
 def line_of(run: RunSummary, viewer: Viewer) -> RunLine:
     """Return a run as a line of the list."""
     words, told = viewer.words, status(run)
+    href = viewer.url("run", workflow_id=run.workflow_id)
+    sentence = sentences.rendered(told.sentence, words, viewer.url)
     return RunLine(
         workflow_id=run.workflow_id,
-        href=viewer.url("run", workflow_id=run.workflow_id),
+        href=href,
+        short_id=marks.short_id(run.workflow_id),
         state=marks.badge(words.gettext(told.badge.word), told.badge.tone, told.badge.icon),
-        sentence=sentences.rendered(told.sentence, words, viewer.url),
-        sentence_links=told.sentence.links,
+        # One that has a link inside cannot be a link itself; the run's id still is.
+        sentence=sentence if told.sentence.links else marks.link(href, sentence),
         because=told.because,
         class_name=marks.class_name(run.workflow_class),
         subject=subjects.named(run),
