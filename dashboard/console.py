@@ -17,7 +17,7 @@ from flask_wtf.csrf import generate_csrf
 
 from pgbus.dashboard import assets, languages, toasts
 from pgbus.dashboard.presenters import marks
-from pgbus.dashboard.words import Words, breakable, code, foreign
+from pgbus.dashboard.words import Words, breakable, code
 from pgbus.engine.insights import reading, stuck
 
 if TYPE_CHECKING:
@@ -202,7 +202,6 @@ def environment() -> jinja2.Environment:
         breakable=breakable,
         class_name=marks.class_name,
         code=code,
-        foreign=foreign,
         icon=marks.icon,
         rail=marks.rail,
         short_id=marks.short_id,

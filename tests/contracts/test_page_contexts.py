@@ -18,7 +18,7 @@ TEMPLATES = ROOT / "dashboard" / "templates" / "pgbus"
 #: What every template may use beside its page, and what Jinja itself brings.
 SHARED = {
     *("page", "shell", "words", "url", "asset", "may", "_", "ngettext", "rich", "nrich"),
-    *("badge", "breakable", "class_name", "code", "foreign", "icon", "rail"),
+    *("badge", "breakable", "class_name", "code", "icon", "rail"),
     *("m", "here", "super", "caller", "loop", "range"),
 }
 
