@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import secrets
 import signal
 import socket
-import sys
 from ipaddress import ip_address
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -19,7 +16,7 @@ from waitress.server import create_server  # type: ignore[import-untyped] # it i
 
 from pgbus.dashboard.blueprint import create_blueprint
 from pgbus.dashboard.host import allow_anyone
-from pgbus.engine.cli.app import AppFailure, app_option, opened
+from pgbus.engine.cli.app import AppFailure, app_option, import_module, opened
 from pgbus.engine.cli.failures import BadSetting
 
 if TYPE_CHECKING:
@@ -138,9 +135,6 @@ def _end(_number: int, _frame: object) -> None:
 
 
 def _callable(named: str) -> Callable[..., Any]:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
     module, _, attribute = named.partition(":")
     if not module or not attribute:
         raise click.BadParameter(
@@ -148,7 +142,7 @@ def _callable(named: str) -> Callable[..., Any]:
             param_hint="--auth",
         )
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        found = getattr(import_module(module), attribute)
     except Exception as error:  # the host's own code may raise anything
         raise AppFailure(named, error) from error
     if not callable(found):

@@ -135,7 +135,7 @@ class Console:
             )
         )
         response = Response(html, status)
-        response.headers["Content-Language"] = str(words.locale).replace("_", "-")
+        response.headers["Content-Language"] = words.tag
         return response
 
     def _shell(self, words: Words, attention: int | None, status: int) -> Shell:
@@ -203,7 +203,6 @@ def environment() -> jinja2.Environment:
         class_name=marks.class_name,
         code=code,
         icon=marks.icon,
-        rail=marks.rail,
         short_id=marks.short_id,
     )
     return made

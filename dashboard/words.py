@@ -54,6 +54,11 @@ class Words:
     zone: ZoneInfo
     now: datetime
 
+    @property
+    def tag(self) -> str:
+        """The language as HTML, HTTP and scripts call it: a BCP 47 tag."""
+        return str(self.locale).replace("_", "-")
+
     def gettext(self, message: str, **parts: object) -> str:
         """Return the message in the viewer's language, its `%(name)s` filled in."""
         # To a catalog the empty message is its own header.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from pgbus.dashboard.presenters import batches as batch_words
 from pgbus.dashboard.presenters import documents
+from pgbus.dashboard.presenters.pager import Pager, pager
 from pgbus.dashboard.presenters.sentences import short
 from pgbus.dashboard.words import COUNT_CAP, _
 from pgbus.engine.insights import batches
@@ -44,15 +46,6 @@ class Tab:
     count: str | None
     href: str
     current: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Pager:
-    """The ways to the next pages; None where there is none."""
-
-    newest: str | None
-    newer: str | None
-    older: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +175,11 @@ def load(
             for key, label in _TABS.items()
         ),
         batches=tuple(_line(batch, viewer) for batch in found.batches),
-        pager=Pager(
-            viewer.url("batches", **chosen) if after or before else None,
-            viewer.url("batches", **chosen, before=found.newer) if found.newer else None,
-            viewer.url("batches", **chosen, after=found.older) if found.older else None,
+        pager=pager(
+            functools.partial(viewer.url, "batches", **chosen),
+            moved=bool(after or before),
+            newer=found.newer,
+            older=found.older,
         ),
         everywhere=None if wanted is BatchFilter.ALL else viewer.url("batches"),
     )
@@ -233,10 +227,11 @@ def load_one(
         ),
         tabs=_outcomes(batch, outcome, viewer),
         members=tuple(_member(member, viewer) for member in members.members),
-        pager=Pager(
-            viewer.url("batch", **here) if after or before else None,
-            viewer.url("batch", **here, before=members.newer) if members.newer else None,
-            viewer.url("batch", **here, after=members.older) if members.older else None,
+        pager=pager(
+            functools.partial(viewer.url, "batch", **here),
+            moved=bool(after or before),
+            newer=members.newer,
+            older=members.older,
         ),
     )
 

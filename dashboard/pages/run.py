@@ -17,7 +17,7 @@ from pgbus.dashboard.presenters import (
 )
 from pgbus.dashboard.presenters.documents import Shelf, readable
 from pgbus.dashboard.presenters.happening import happening
-from pgbus.dashboard.presenters.status import Badge, misplaced, status
+from pgbus.dashboard.presenters.status import Badge, place, status
 from pgbus.dashboard.words import _, code, foreign
 from pgbus.engine.insights import detail as insights
 from pgbus.engine.insights import events, runs, signals
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         RunDetail,
         StepOfRun,
     )
-    from pgbus.engine.insights.runs import RunSummary, StepPlace
+    from pgbus.engine.insights.runs import RunSummary
     from pgbus.engine.insights.signals import StoredSignal
     from pgbus.engine.storage.database import Connection
 
@@ -64,8 +64,7 @@ class Head:
     badge: Badge
     sentence: Markup
     because: str | None
-    place: StepPlace | None
-    misplaced: str
+    place: Markup | str
     class_name: str
     class_href: str
     subject: str | None
@@ -264,14 +263,13 @@ def load_attempts(
     found = insights.older_attempts(
         connection, workflow_id, limit=LIMIT, older_than=older_than, inline=INLINE
     )
+    here = functools.partial(viewer.url, "attempts", workflow_id=workflow_id)
     return HistoryPage(
         head=head(run, viewer),
         title=viewer.words.gettext("Attempts"),
         attempts=attempts.table(found.entries, workflow_id, viewer, Shelf(viewer, _TOGETHER)),
-        newest=viewer.url("attempts", workflow_id=workflow_id) if older_than else None,
-        older=viewer.url("attempts", workflow_id=workflow_id, older_than=found.entries[-1].step_id)
-        if found.more
-        else None,
+        newest=here() if older_than else None,
+        older=here(older_than=found.entries[-1].step_id) if found.more else None,
     )
 
 
@@ -284,14 +282,13 @@ def load_signals(
         connection, workflow_id, limit=LIMIT, older_than=older_than, inline=INLINE
     )
     shelf = Shelf(viewer, _TOGETHER)
+    here = functools.partial(viewer.url, "signals", workflow_id=workflow_id)
     return HistoryPage(
         head=head(run, viewer),
         title=viewer.words.gettext("Signals"),
         signals=tuple(_signal(one, workflow_id, viewer, shelf) for one in found.entries),
-        newest=viewer.url("signals", workflow_id=workflow_id) if older_than else None,
-        older=viewer.url("signals", workflow_id=workflow_id, older_than=found.entries[-1].signal_id)
-        if found.more
-        else None,
+        newest=here() if older_than else None,
+        older=here(older_than=found.entries[-1].signal_id) if found.more else None,
     )
 
 
@@ -301,14 +298,13 @@ def load_events(
     """Return a page of the run's audit trail."""
     run = runs.summary(connection, viewer.settings, workflow_id)
     found = events.newest(connection, workflow_id, LIMIT, older_than=older_than)
+    here = functools.partial(viewer.url, "events", workflow_id=workflow_id)
     return HistoryPage(
         head=head(run, viewer),
         title=viewer.words.gettext("Audit trail"),
         events=trail.trail(found.entries, words=viewer.words, url=viewer.url),
-        newest=viewer.url("events", workflow_id=workflow_id) if older_than else None,
-        older=viewer.url("events", workflow_id=workflow_id, older_than=found.entries[-1].event_id)
-        if found.more
-        else None,
+        newest=here() if older_than else None,
+        older=here(older_than=found.entries[-1].event_id) if found.more else None,
     )
 
 
@@ -364,20 +360,18 @@ def _whole(encoded: str, kind: str, viewer: Viewer) -> Markup:
 
 def head(run: RunSummary, viewer: Viewer) -> Head:
     """Return which run it is, and what it does."""
-    told, subject = status(run), subjects.named(run)
-    name = sentences.short(run.workflow_class)
+    told = status(run)
     return Head(
         workflow_id=run.workflow_id,
         href=viewer.url("run", workflow_id=run.workflow_id),
-        title=f"{name}, {subject}" if subject else name,
+        title=subjects.titled(run),
         badge=told.badge,
         sentence=sentences.rendered(told.sentence, viewer.words, viewer.url),
         because=told.because,
-        place=run.place,
-        misplaced=viewer.words.gettext(misplaced(run)) if run.place is None else "",
+        place=place(run, told.badge.tone, viewer.words),
         class_name=run.workflow_class,
         class_href=viewer.url("workflows", status="all", workflow_class=run.workflow_class),
-        subject=subject,
+        subject=subjects.named(run),
         subject_href=subjects.href(run, viewer),
     )
 

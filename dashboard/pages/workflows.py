@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
-from markupsafe import Markup
-
 from pgbus.dashboard.forms import moment_text
 from pgbus.dashboard.presenters import marks, sentences, subjects
-from pgbus.dashboard.presenters.status import HELD_WORDS, STUCK_WORDS, misplaced, status
+from pgbus.dashboard.presenters.pager import Pager, pager
+from pgbus.dashboard.presenters.status import HELD_WORDS, STUCK_WORDS, place, status
 from pgbus.dashboard.words import COUNT_CAP, _, code
 from pgbus.engine.insights import counts, runs
 from pgbus.engine.insights.stuck import StuckReason
 from pgbus.engine.states import RunStatus
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from pgbus.dashboard.console import Viewer
     from pgbus.engine.insights.runs import RunFilter, RunSummary, Tab
     from pgbus.engine.storage.database import Connection
@@ -109,9 +111,7 @@ class WorkflowsPage:
     stuck_reasons: tuple[tuple[str, str], ...]
     runs: tuple[RunLine, ...]
     bounds: str
-    newest: str | None
-    newer: str | None
-    older: str | None
+    pager: Pager
     everywhere: str | None
     untouched: bool
     start_example: str
@@ -151,9 +151,12 @@ def load(
             shown=words.number(len(found.runs)),
             all=words.count(numbers[wanted.status]),
         ),
-        newest=viewer.url("workflows", **given) if after or before else None,
-        newer=viewer.url("workflows", **given, before=found.newer) if found.newer else None,
-        older=viewer.url("workflows", **given, after=found.older) if found.older else None,
+        pager=pager(
+            functools.partial(viewer.url, "workflows", **given),
+            moved=bool(after or before),
+            newer=found.newer,
+            older=found.older,
+        ),
         everywhere=_everywhere(viewer, given, numbers, wanted),
         untouched=not numbers["all"] and len(given) <= 1,
         start_example=f"{sentences.short(known[0])}.start(...)"
@@ -179,22 +182,10 @@ def line_of(run: RunSummary, viewer: Viewer) -> RunLine:
         subject=subjects.named(run),
         subject_href=subjects.href(run, viewer),
         step=code(run.current_step),
-        place=place_of(run, told.badge.tone, viewer),
+        place=place(run, told.badge.tone, words),
         started=words.ago(run.created_at),
         last_activity=words.ago(run.updated_at),
     )
-
-
-def place_of(run: RunSummary, tone: str, viewer: Viewer) -> Markup | str:
-    """Return where a run stands among its class's steps, or why it has no place there."""
-    if run.place is None:
-        return viewer.words.gettext(misplaced(run))
-    words = viewer.words.gettext(
-        "%(number)s of %(total)s",
-        number=viewer.words.number(run.place.number),
-        total=viewer.words.number(run.place.total),
-    )
-    return Markup('<span class="nowrap">%s %s</span>') % (marks.rail(run.place, tone), words)
 
 
 def query_of(wanted: RunFilter) -> dict[str, str]:

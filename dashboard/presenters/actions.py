@@ -10,7 +10,6 @@ from uuid import uuid4
 from pgbus.dashboard.forms import moment_text
 from pgbus.dashboard.presenters import subjects
 from pgbus.dashboard.presenters.attempts import became
-from pgbus.dashboard.presenters.sentences import short
 from pgbus.dashboard.words import _, code
 from pgbus.engine.definition import registry
 from pgbus.engine.definition.policy import qualified_name
@@ -175,7 +174,7 @@ def offered(detail: RunDetail, viewer: Viewer, refused: RefusedForm | None = Non
     limit = viewer.settings.workflow_max_payload_size
     return Actions(
         workflow_id=run.workflow_id,
-        about=_about(run),
+        about=subjects.titled(run),
         seen=str(Seen.of(run, detail.resume, words.now)),
         offers=tuple(sorted(offers, key=lambda offer: offer.verb is not primary)),
         primary=primary,
@@ -231,11 +230,6 @@ def _primary(run: RunSummary, possible: list[Verb]) -> Verb | None:
 
 def _awaits_signal(run: RunSummary) -> bool:
     return run.status is RunStatus.WAITING and run.batch_id is None
-
-
-def _about(run: RunSummary) -> str:
-    name, subject = short(run.workflow_class), subjects.named(run)
-    return f"{name}, {subject}" if subject else name
 
 
 @dataclass(frozen=True, slots=True)

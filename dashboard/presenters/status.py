@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
+from pgbus.dashboard.presenters import marks
 from pgbus.dashboard.presenters.sentences import (
     Ago,
     BatchLink,
@@ -23,6 +26,7 @@ from pgbus.engine.states import AttemptStatus, Move, OnTimeout, RunStatus
 
 if TYPE_CHECKING:
     from pgbus.dashboard.presenters.sentences import Part
+    from pgbus.dashboard.words import Words
     from pgbus.engine.insights.runs import RunSummary
 
 #: Who acts where no person does: step messages, the sweep, the workflow's own code.
@@ -159,6 +163,18 @@ def misplaced(run: RunSummary) -> str:
     if run.step_removed:
         return _("retired step")
     return "" if run.step_declared else _("undeclared step")
+
+
+def place(run: RunSummary, tone: str, words: Words) -> Markup | str:
+    """Return where a run stands among its class's steps, or why it has no place there."""
+    if run.place is None:
+        return words.gettext(misplaced(run))
+    told = words.gettext(
+        "%(number)s of %(total)s",
+        number=words.number(run.place.number),
+        total=words.number(run.place.total),
+    )
+    return Markup('<span class="nowrap">%s %s</span>') % (marks.rail(run.place, tone), told)
 
 
 def _ready(run: RunSummary) -> Status:

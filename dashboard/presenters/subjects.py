@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pgbus.dashboard.presenters.sentences import short
+
 if TYPE_CHECKING:
     from pgbus.dashboard.console import Viewer
     from pgbus.engine.insights.runs import RunSummary
@@ -12,6 +14,12 @@ if TYPE_CHECKING:
 def named(run: RunSummary) -> str | None:
     """Return how the run's subject is called; None when it has none."""
     return None if run.subject_id is None else f"{run.subject_type} {run.subject_id}"
+
+
+def titled(run: RunSummary) -> str:
+    """Return how the run is called: its class, and its subject where it has one."""
+    name, subject = short(run.workflow_class), named(run)
+    return f"{name}, {subject}" if subject else name
 
 
 def href(run: RunSummary, viewer: Viewer) -> str | None:

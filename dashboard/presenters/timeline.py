@@ -145,7 +145,7 @@ def drawing(run: RunDetail | Timeline, words: Words) -> str:
         "now": _ms(run.as_of) if run.run.status in ONGOING else None,
         "now_word": words.gettext("now"),
         "zone": str(words.zone),
-        "language": str(words.locale).replace("_", "-"),
+        "language": words.tag,
     }
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 

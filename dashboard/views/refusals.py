@@ -21,7 +21,7 @@ from pgbus.engine.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pgbus.dashboard.console import Console
+    from pgbus.dashboard.console import Console, Viewer
 
 #: Set in `g` from the moment on when a verb may have been done.
 ASKED = "_pgbus_asked"
@@ -67,14 +67,15 @@ def not_let_in(console: Console) -> Response:
             'content="light dark"><meta name="viewport" content="width=device-width"><title>%s</title>'
             "<main><h1>%s</h1><p>%s</p><p><code>%s</code></p></main>"
         )
-        % (str(words.locale).replace("_", "-"), title, title, text, example),
+        % (words.tag, title, title, text, example),
         403,
     )
 
 
 def not_found(console: Console, error: Exception | None = None) -> Response:
     """Say that there is no such thing."""
-    words = console.viewer().words
+    viewer = console.viewer()
+    words = viewer.words
     match error:
         case RunNotFound():
             title = words.gettext("No such run")
@@ -93,15 +94,16 @@ def not_found(console: Console, error: Exception | None = None) -> Response:
         case _:
             title = words.gettext("No such page")
             text = words.gettext("There is nothing at this address.")
-    return _said(console, words, status=404, tone="idle", icon="x", title=title, text=text)
+    return _said(console, viewer, status=404, tone="idle", icon="x", title=title, text=text)
 
 
 def not_allowed(console: Console, methods: Iterable[str]) -> Response:
     """Say that the page does not take this method."""
-    words = console.viewer().words
+    viewer = console.viewer()
+    words = viewer.words
     response = _said(
         console,
-        words,
+        viewer,
         status=405,
         tone="idle",
         icon="x",
@@ -114,10 +116,11 @@ def not_allowed(console: Console, methods: Iterable[str]) -> Response:
 
 def no_secret_key(console: Console) -> Response:
     """Say that the application cannot tell a form of its own from a forged one."""
-    words = console.viewer().words
+    viewer = console.viewer()
+    words = viewer.words
     return _said(
         console,
-        words,
+        viewer,
         status=503,
         tone="warn",
         icon="shield",
@@ -132,10 +135,11 @@ def no_secret_key(console: Console) -> Response:
 
 def forged(console: Console) -> Response:
     """Say that the form did not come from a page of this session, or came too late."""
-    words = console.viewer().words
+    viewer = console.viewer()
+    words = viewer.words
     return _said(
         console,
-        words,
+        viewer,
         status=400,
         tone="warn",
         icon="shield",
@@ -148,11 +152,12 @@ def forged(console: Console) -> Response:
 
 def too_large(console: Console) -> Response:
     """Say that more was sent than any form may hold."""
-    words = console.viewer().words
+    viewer = console.viewer()
+    words = viewer.words
     limit = console.bus.settings.workflow_max_payload_size
     return _said(
         console,
-        words,
+        viewer,
         status=413,
         tone="bad",
         icon="failed",
@@ -162,7 +167,8 @@ def too_large(console: Console) -> Response:
 
 
 def _bad_parameter(console: Console, error: BadParameter) -> Response:
-    words = console.viewer().words
+    viewer = console.viewer()
+    words = viewer.words
     text = words.rich(
         "%(name)s is %(value)s. It wants %(wanted)s.",
         name=code(error.name),
@@ -170,14 +176,15 @@ def _bad_parameter(console: Console, error: BadParameter) -> Response:
         wanted=words.gettext(error.wanted),
     )
     title = words.gettext("A parameter cannot be read")
-    return _said(console, words, status=400, tone="bad", icon="failed", title=title, text=text)
+    return _said(console, viewer, status=400, tone="bad", icon="failed", title=title, text=text)
 
 
 def _away(console: Console, _error: DatabaseAway) -> Response:
-    words = console.viewer().words
+    viewer = console.viewer()
+    words = viewer.words
     response = _said(
         console,
-        words,
+        viewer,
         status=503,
         tone="warn",
         icon="plug",
@@ -197,13 +204,14 @@ def _away(console: Console, _error: DatabaseAway) -> Response:
 
 
 def _too_slow(console: Console, _error: ReadTimeout) -> Response:
-    words = console.viewer().words
+    viewer = console.viewer()
+    words = viewer.words
     text = words.gettext("PostgreSQL has much to do, or this page asks too much of it.")
     if request.endpoint == f"{request.blueprint}.workflows":
         text = words.gettext("Narrow the question: add a class, or a time from which on.")
     return _said(
         console,
-        words,
+        viewer,
         status=503,
         tone="warn",
         icon="late",
@@ -225,10 +233,11 @@ def _in_doubt(words: Words) -> str:
 
 
 def _outdated(console: Console, error: SchemaOutdated) -> Response:
-    words = console.viewer().words
+    viewer = console.viewer()
+    words = viewer.words
     return _said(
         console,
-        words,
+        viewer,
         status=503,
         tone="warn",
         icon="info",
@@ -239,15 +248,16 @@ def _outdated(console: Console, error: SchemaOutdated) -> Response:
     )
 
 
-def _said(console: Console, words: Words, *, status: int, **said: object) -> Response:
-    href, link = console.url("workflows"), words.gettext("Workflows")
+def _said(console: Console, viewer: Viewer, *, status: int, **said: object) -> Response:
+    href, link = viewer.url("workflows"), viewer.words.gettext("Workflows")
     if request.method == "POST":
         # To send the form once more by a reload is not what an empty link would be pressed for.
         said["again"] = False
         if workflow_id := (request.view_args or {}).get("workflow_id"):
-            href, link = console.url("run", workflow_id=workflow_id), words.gettext("The run")
+            href = viewer.url("run", workflow_id=workflow_id)
+            link = viewer.words.gettext("The run")
     page = Refusal(status=status, href=href, link=link, **said)  # type: ignore[arg-type]
-    return console.rendered(page, console.viewer(), status=status)
+    return console.rendered(page, viewer, status=status)
 
 
 #: Which page answers an error, wherever it was raised.

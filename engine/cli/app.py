@@ -114,12 +114,17 @@ def _beside(module: ModuleType) -> str:
     )
 
 
-def _imported(name: str) -> ModuleType:
+def import_module(name: str) -> ModuleType:
+    """Return the host's module; it is looked for in the current folder, too."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
+    return importlib.import_module(name)
+
+
+def _imported(name: str) -> ModuleType:
     try:
-        return importlib.import_module(name)
+        return import_module(name)
     except ModuleNotFoundError as error:
         # One that the host's own module misses is the host's error.
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):

@@ -18,7 +18,7 @@ TEMPLATES = ROOT / "dashboard" / "templates" / "pgbus"
 #: What every template may use beside its page, and what Jinja itself brings.
 SHARED = {
     *("page", "shell", "words", "url", "asset", "may", "_", "ngettext", "rich", "nrich"),
-    *("badge", "breakable", "class_name", "code", "icon", "rail"),
+    *("badge", "breakable", "class_name", "code", "icon"),
     *("m", "here", "super", "caller", "loop", "range"),
 }
 
@@ -83,7 +83,7 @@ def test_every_page_has_its_template():
 
 @pytest.mark.parametrize("file", sorted(TEMPLATES.glob("*.html")), ids=lambda file: file.name)
 def test_a_template_counts_and_compares_nothing_of_its_own(file):
-    """Arithmetic belongs to presenters; the rail's squares are drawing."""
+    """Arithmetic belongs to presenters."""
     parsed = console.environment().parse(file.read_text(encoding="utf-8"))
     sums = [*parsed.find_all((nodes.Sub, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow))]
     assert sums == []
