@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from pgbus.dashboard.presenters import (
@@ -15,12 +15,11 @@ from pgbus.dashboard.presenters import (
     timeline,
     trail,
 )
-from pgbus.dashboard.presenters.documents import Shelf, readable
+from pgbus.dashboard.presenters.documents import Shelf
 from pgbus.dashboard.presenters.happening import happening
 from pgbus.dashboard.presenters.status import Badge, place, status
 from pgbus.dashboard.words import _, code, foreign
 from pgbus.engine.insights import detail as insights
-from pgbus.engine.insights import events, runs, signals
 from pgbus.engine.states import ONGOING, Event, RunStatus, SignalStatus
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from pgbus.dashboard.console import Viewer
     from pgbus.dashboard.presenters.actions import Actions, RefusedForm
-    from pgbus.dashboard.presenters.attempts import AttemptTable, ErrorView
+    from pgbus.dashboard.presenters.attempts import AttemptTable
     from pgbus.dashboard.presenters.documents import DocumentView
     from pgbus.dashboard.presenters.happening import Happening
     from pgbus.dashboard.presenters.timeline import Chart
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 LIMIT = 100
 _SIGNALS = 25
 INLINE = 2048
-_TOGETHER = 16_000
+TOGETHER = 16_000
 _DIGEST = 8
 
 
@@ -149,45 +148,6 @@ class RunPage:
     arguments: DocumentView
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryPage:
-    """A part of a run's history, of one of the three kinds; `newest` is None on its first page."""
-
-    template: ClassVar[str] = "run_history.html"
-
-    head: Head
-    title: str
-    attempts: AttemptTable | None = None
-    signals: tuple[SignalLine, ...] = ()
-    events: tuple[TrailLine, ...] = ()
-    newest: str | None
-    older: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptPage:
-    """One attempt with all of its error and output."""
-
-    template: ClassVar[str] = "run_attempt.html"
-
-    head: Head
-    title: str
-    attempts: AttemptTable
-    error: ErrorView | None
-    output: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentPage:
-    """One whole document of a run."""
-
-    template: ClassVar[str] = "run_document.html"
-
-    head: Head
-    title: str
-    text: str
-
-
 _SIGNAL_BADGES = {
     SignalStatus.PENDING: Badge(_("Pending"), "idle", "signal"),
     SignalStatus.CLAIMED: Badge(_("Claimed"), "runs", "performing"),
@@ -211,7 +171,7 @@ def load(
     """Return the page of a run; `refused` is a form that was sent for it and cannot be done."""
     found = insights.detail(connection, viewer.settings, workflow_id, limit=LIMIT, inline=INLINE)
     run, words = found.run, viewer.words
-    shelf = Shelf(viewer, _TOGETHER)
+    shelf = Shelf(viewer, TOGETHER)
     arguments = shelf.view(
         found.arguments, "arguments", viewer.url("arguments", workflow_id=workflow_id)
     )
@@ -232,7 +192,7 @@ def load(
         older_attempts=history("attempts", older_than=found.attempts[-1].step_id)
         if found.older_attempts
         else None,
-        signals=tuple(_signal(one, workflow_id, viewer, shelf) for one in received),
+        signals=tuple(signal_line(one, workflow_id, viewer, shelf) for one in received),
         signals_told=words.ngettext(
             "%(num)s signal", "%(num)s signals, newest first", len(received)
         ),
@@ -255,109 +215,6 @@ def load(
     )
 
 
-def load_attempts(
-    connection: Connection, viewer: Viewer, workflow_id: str, older_than: int | None
-) -> HistoryPage:
-    """Return a page of the run's attempts."""
-    run = runs.summary(connection, viewer.settings, workflow_id)
-    found = insights.older_attempts(
-        connection, workflow_id, limit=LIMIT, older_than=older_than, inline=INLINE
-    )
-    here = functools.partial(viewer.url, "attempts", workflow_id=workflow_id)
-    return HistoryPage(
-        head=head(run, viewer),
-        title=viewer.words.gettext("Attempts"),
-        attempts=attempts.table(found.entries, workflow_id, viewer, Shelf(viewer, _TOGETHER)),
-        newest=here() if older_than else None,
-        older=here(older_than=found.entries[-1].step_id) if found.more else None,
-    )
-
-
-def load_signals(
-    connection: Connection, viewer: Viewer, workflow_id: str, older_than: int | None
-) -> HistoryPage:
-    """Return a page of the run's signals."""
-    run = runs.summary(connection, viewer.settings, workflow_id)
-    found = signals.newest(
-        connection, workflow_id, limit=LIMIT, older_than=older_than, inline=INLINE
-    )
-    shelf = Shelf(viewer, _TOGETHER)
-    here = functools.partial(viewer.url, "signals", workflow_id=workflow_id)
-    return HistoryPage(
-        head=head(run, viewer),
-        title=viewer.words.gettext("Signals"),
-        signals=tuple(_signal(one, workflow_id, viewer, shelf) for one in found.entries),
-        newest=here() if older_than else None,
-        older=here(older_than=found.entries[-1].signal_id) if found.more else None,
-    )
-
-
-def load_events(
-    connection: Connection, viewer: Viewer, workflow_id: str, older_than: int | None
-) -> HistoryPage:
-    """Return a page of the run's audit trail."""
-    run = runs.summary(connection, viewer.settings, workflow_id)
-    found = events.newest(connection, workflow_id, LIMIT, older_than=older_than)
-    here = functools.partial(viewer.url, "events", workflow_id=workflow_id)
-    return HistoryPage(
-        head=head(run, viewer),
-        title=viewer.words.gettext("Audit trail"),
-        events=trail.trail(found.entries, words=viewer.words, url=viewer.url),
-        newest=here() if older_than else None,
-        older=here(older_than=found.entries[-1].event_id) if found.more else None,
-    )
-
-
-def load_attempt(
-    connection: Connection, viewer: Viewer, workflow_id: str, step_id: int
-) -> AttemptPage:
-    """Return the page of one attempt; raise `EntryNotFound`."""
-    run = runs.summary(connection, viewer.settings, workflow_id)
-    found = insights.attempt(connection, workflow_id, step_id)
-    shelf = Shelf(viewer, 0)
-    table = attempts.table((found,), workflow_id, viewer, shelf)
-    (line,) = table.lines
-    bare = replace(line, error=None, error_summary=None, output=None)
-    encoded = found.output.encoded if found.output else None
-    return AttemptPage(
-        head=head(run, viewer),
-        title=viewer.words.gettext(
-            "%(step)s, attempt %(attempt)s", step=found.step_name, attempt=line.attempt
-        ),
-        attempts=replace(table, lines=(bare,)),
-        error=attempts.error_of(found, line.href, viewer.shown),
-        output=None if encoded is None else _whole(encoded, "output", viewer),
-    )
-
-
-def load_signal(
-    connection: Connection, viewer: Viewer, workflow_id: str, signal_id: int
-) -> DocumentPage:
-    """Return the page of one signal's payload; raise `EntryNotFound`."""
-    run = runs.summary(connection, viewer.settings, workflow_id)
-    found = signals.one(connection, workflow_id, signal_id)
-    return DocumentPage(
-        head=head(run, viewer),
-        title=viewer.words.gettext("Payload of signal %(signal)s", signal=found.name),
-        text=_whole(found.payload.encoded or "", "payload", viewer),
-    )
-
-
-def load_arguments(connection: Connection, viewer: Viewer, workflow_id: str) -> DocumentPage:
-    """Return the page of what the run was started with."""
-    run = runs.summary(connection, viewer.settings, workflow_id)
-    encoded = insights.arguments(connection, workflow_id)
-    return DocumentPage(
-        head=head(run, viewer),
-        title=viewer.words.gettext("Arguments"),
-        text=_whole(encoded, "arguments", viewer),
-    )
-
-
-def _whole(encoded: str, kind: str, viewer: Viewer) -> Markup:
-    return readable(encoded, functools.partial(viewer.shown, kind))
-
-
 def head(run: RunSummary, viewer: Viewer) -> Head:
     """Return which run it is, and what it does."""
     told = status(run)
@@ -376,7 +233,8 @@ def head(run: RunSummary, viewer: Viewer) -> Head:
     )
 
 
-def _signal(signal: StoredSignal, workflow_id: str, viewer: Viewer, shelf: Shelf) -> SignalLine:
+def signal_line(signal: StoredSignal, workflow_id: str, viewer: Viewer, shelf: Shelf) -> SignalLine:
+    """Return a signal as a line; its payload is shown as far as the shelf has room."""
     words = viewer.words
     taken = None
     if signal.step_name is not None:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from flask import Response, request
 
-from pgbus.dashboard.pages import run
+from pgbus.dashboard.pages import history, run
 from pgbus.dashboard.parameters import Parameters
 from pgbus.dashboard.presenters.timeline import drawing
 from pgbus.engine.errors import EntryNotFound
@@ -42,34 +42,34 @@ def timeline(console: Console, workflow_id: str) -> Response | None:
 
 def show_attempts(console: Console, workflow_id: str) -> Response | None:
     """Return a page of the run's attempts."""
-    return _history(console, workflow_id, run.load_attempts)
+    return _history(console, workflow_id, history.load_attempts)
 
 
 def show_signals(console: Console, workflow_id: str) -> Response | None:
     """Return a page of the run's signals."""
-    return _history(console, workflow_id, run.load_signals)
+    return _history(console, workflow_id, history.load_signals)
 
 
 def show_events(console: Console, workflow_id: str) -> Response | None:
     """Return a page of the run's audit trail."""
-    return _history(console, workflow_id, run.load_events)
+    return _history(console, workflow_id, history.load_events)
 
 
 def show_attempt(console: Console, workflow_id: str, number: str) -> Response | None:
     """Return one attempt of the run, with all of its error and output."""
-    return _entry(console, workflow_id, number, run.load_attempt)
+    return _entry(console, workflow_id, number, history.load_attempt)
 
 
 def show_signal(console: Console, workflow_id: str, number: str) -> Response | None:
     """Return the payload of one of the run's signals."""
-    return _entry(console, workflow_id, number, run.load_signal)
+    return _entry(console, workflow_id, number, history.load_signal)
 
 
 def show_arguments(console: Console, workflow_id: str) -> Response | None:
     """Return all that the run was started with."""
     if (known := identifier(workflow_id)) is None:
         return None
-    load = functools.partial(run.load_arguments, workflow_id=known)
+    load = functools.partial(history.load_arguments, workflow_id=known)
     return console.show(load)
 
 
