@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _BY_STATUS = """
 SELECT workflow_class, status, count(*) FROM {schema}.workflows
- WHERE ended_at IS NULL
+ WHERE lane IN ('moving', 'waiting', 'paused')
  GROUP BY workflow_class, status
 """
 

@@ -106,10 +106,18 @@ SELECT process_id::text, running, workflow_id::text, workflow_class, step_name, 
                               WHERE o.kind = CAST(:kind AS text) AND o.host || ':' || o.pid = s.worker
                                 AND o.started_at <= s.started_at
                               ORDER BY o.started_at DESC LIMIT 1) p
-         WHERE w.moving AND w.status = 'performing') r
+         WHERE w.lane = 'moving' AND w.status = 'performing') r
  WHERE place <= CAST(:few AS integer)
  ORDER BY process_id, place
 """
+
+
+def alive(connection: Connection) -> dict[str, int]:
+    """Return how many processes of each kind beat; 0 where none does."""
+    rows = connection.rows(_COUNTS, dead_after=STALE_AFTER.total_seconds())
+    return dict.fromkeys((SUPERVISOR, WORKER, DISPATCHER), 0) | {
+        kind: number for kind, beats, number in rows if beats
+    }
 
 
 def fleet(connection: Connection, settings: Settings, *, limit: int, few: int = 3) -> Fleet:

@@ -266,29 +266,14 @@ def _rows(
 ) -> list[tuple[Any, ...]]:
     if not selection.lanes(wanted):
         return []
-    failed = _failed(connection, wanted)
-    rows: list[tuple[Any, ...]] = []
-    for found in selection.pages(
-        wanted, failed=failed, backwards=backwards, cursor=cursor is not None
-    ):
-        rows = connection.rows(
-            f"{_SUMMARIES.replace('{runs}', f'({found})')} {selection.in_order(backwards=backwards)}",
-            limit=limit,
-            cursor_at=cursor and cursor.created_at,
-            cursor_id=cursor and str(cursor.workflow_id),
-            **selection.parameters(settings, wanted),
-        )
-        if len(rows) == limit:
-            break
-    return rows
-
-
-def _failed(connection: Connection, wanted: RunFilter) -> int:
-    """Count the attempts that failed as wanted; 0 when it does not matter how."""
-    if wanted.failed_with is None:
-        return 0
-    ((number,),) = connection.rows(selection.FAILED, error_class=wanted.failed_with)
-    return int(number)
+    found = selection.page(wanted, backwards=backwards, cursor=cursor is not None)
+    return connection.rows(
+        f"{_SUMMARIES.replace('{runs}', f'({found})')} {selection.in_order(backwards=backwards)}",
+        limit=limit,
+        cursor_at=cursor and cursor.created_at,
+        cursor_id=cursor and str(cursor.workflow_id),
+        **selection.parameters(settings, wanted),
+    )
 
 
 def status_counts(
@@ -302,8 +287,7 @@ def status_counts(
     counted: dict[str, int] = {}
     if selection.lanes(of_all):
         parameters = selection.parameters(settings, of_all)
-        statement = selection.counts(of_all, failed=_failed(connection, wanted))
-        counted.update(connection.rows(statement, limit=cap + 1, **parameters))
+        counted.update(connection.rows(selection.counts(of_all), limit=cap + 1, **parameters))
     numbers: dict[Tab, int] = {status: counted.get(status, 0) for status in RunStatus}
     numbers[RunStatus.READY] = counted.get(selection.MOVING, 0) - numbers[RunStatus.PERFORMING]
     numbers["ongoing"] = sum(numbers[status] for status in ONGOING)

@@ -182,7 +182,9 @@ CASE WHEN {_PAUSED} THEN {_WHY_PAUSED} WHEN {_OVERDUE} THEN '{StuckReason.OVERDU
 """
 
 #: Since when a run is stuck that is.
-SINCE = "coalesce(w.paused_at, CASE WHEN w.moving THEN s.scheduled_at ELSE s.waiting_since END)"
+SINCE = (
+    "coalesce(w.paused_at, CASE w.lane WHEN 'moving' THEN s.scheduled_at ELSE s.waiting_since END)"
+)
 
 
 def parameters(settings: Settings, *, as_of: datetime | None = None) -> dict[str, object]:
@@ -196,17 +198,15 @@ def parameters(settings: Settings, *, as_of: datetime | None = None) -> dict[str
 
 _FROM = "FROM {schema}.workflows w JOIN {schema}.workflow_steps s ON s.step_id = w.step_id"
 
-#: What failed is known by its error: so many runs and attempts are not read one by one, for indexes hold all
-#: that is asked. Only of a body that ended after the pause is it not: one that asks for another attempt fails
-#: without an error, one skipped by a policy keeps its error without having failed. Those hold something.
+#: What failed is known by its error: so many runs are not read one by one, for an index holds all that is
+#: asked. Only of a body that ended after the pause is it not: one that asks for another attempt fails without an
+#: error, one skipped by a policy keeps its error without having failed. Those hold something.
 _STUCK_PAUSED = f"""
 SELECT w.workflow_class, w.settled_step AS step_name,
-       {_why_paused("coalesce(h.status = 'failed', e.error_class IS NOT NULL)", "e.error_class")} AS reason,
-       e.error_class, {held_end("h")} AS held, w.paused_at AS since, w.settled_attempt AS step_id
+       {_why_paused("coalesce(h.status = 'failed', w.settled_error <> '')", "w.settled_error")} AS reason,
+       nullif(w.settled_error, '') AS error_class, {held_end("h")} AS held, w.paused_at AS since,
+       w.settled_attempt AS step_id
   FROM {{schema}}.workflows w
-  LEFT JOIN {{schema}}.workflow_steps e
-    ON e.step_id = w.settled_attempt
-       AND e.error_class IS NOT NULL AND (e.reattempted_by IS NULL OR e.held IS NOT NULL)
   LEFT JOIN {{schema}}.workflow_steps h ON h.step_id = w.settled_attempt AND h.held IS NOT NULL
  WHERE {_PAUSED}
 """

@@ -127,7 +127,7 @@ _CLAIMS = """
 SELECT 'claimed', s.queue, s.message_id, s.read_count, NULL, w.workflow_id::text, w.workflow_class,
        w.subject_type, w.subject_id, w.arguments::text, s.step_id, s.step_name, s.attempt
   FROM {schema}.workflows w JOIN {schema}.workflow_steps s ON s.step_id = w.step_id
- WHERE w.ended_at IS NULL AND w.status = 'performing' AND s.status = 'in_progress'
+ WHERE w.lane = 'moving' AND w.status = 'performing' AND s.status = 'in_progress'
    AND s.worker = CAST(:worker AS text)
    AND s.started_at > (SELECT me.started_at FROM {schema}.processes me
                         WHERE me.process_id = CAST(:process_id AS uuid)

@@ -2,11 +2,10 @@
 
 No index or predicate names a column that changes while a run moves through its
 steps (`status`, `step_id`, `current_step`), so those updates stay HOT: nothing is
-added to any index. `ended_at` stands in for "is ongoing", `moving` for "is ready or
-performing" (between the two it keeps its value), `lane` for the status with those two as
-one, `settled_step` and `settled_attempt` for those of a run that does not move, `send_at` for "waits for the
-timer", `waiting_since` for "is waiting". There are no foreign keys: children are written
-with their run's row locked, deleted before it, and the check would cost a tenth of a step.
+added to any index. `lane` stands in for the status with ready and performing as one (moving),
+`settled_step` and `settled_attempt` for those of a run that does not move, `settled_error` for that attempt's
+error class, `send_at` for "waits for the timer", `waiting_since` for "is waiting". There are no foreign keys:
+children are written with their run's row locked, deleted before it, and the check would cost a tenth of a step.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _SETTLED_STEP = "CASE WHEN status NOT IN ('ready', 'performing') THEN current_st
 _SETTLED_ATTEMPT = "CASE WHEN status NOT IN ('ready', 'performing') THEN step_id END"
 
 #: Runs by lane, in the order of the list.
-_LISTED = ("lane", "created_at", "workflow_id", "settled_step", "settled_attempt")
+_LISTED = ("lane", "created_at", "workflow_id", "settled_step", "settled_error")
 
 
 def _one_of(column: str, values: type[StrEnum]) -> CheckConstraint:
@@ -103,15 +102,11 @@ def _workflows(tables: MetaData) -> None:
         _moment("updated_at", nullable=False),
         _moment("paused_at"),
         _moment("ended_at"),
-        Column(
-            "moving",
-            Boolean,
-            Computed("status IN ('ready', 'performing')", persisted=True),
-            nullable=False,
-        ),
         Column("lane", Text, Computed(_LANE, persisted=True), nullable=False),
         Column("settled_step", Text, Computed(_SETTLED_STEP, persisted=True)),
         Column("settled_attempt", BigInteger, Computed(_SETTLED_ATTEMPT, persisted=True)),
+        # Of that attempt; '' when it has none, NULL while the run is neither paused nor has ended.
+        Column("settled_error", Text),
         _one_of("status", RunStatus),
         Index(
             "workflows_ongoing_subject_key",
@@ -136,16 +131,28 @@ def _workflows(tables: MetaData) -> None:
             "settled_step",
             "paused_at",
             "settled_attempt",
+            "settled_error",
             postgresql_where=text("lane = 'paused'"),
+        ),
+        Index(
+            "workflows_error",
+            "settled_error",
+            "lane",
+            "created_at",
+            "workflow_id",
+            postgresql_where=text("lane = 'paused' OR settled_error <> ''"),
         ),
         Index(
             "workflows_subject_id", "subject_id", postgresql_where=text("subject_id IS NOT NULL")
         ),
         Index(
-            "workflows_ended_at", "ended_at", "lane", postgresql_where=text("ended_at IS NOT NULL")
+            "workflows_ended_at",
+            "ended_at",
+            "lane",
+            "workflow_class",
+            "created_at",
+            postgresql_where=text("ended_at IS NOT NULL"),
         ),
-        Index("workflows_ongoing", "workflow_id", postgresql_where=text("ended_at IS NULL")),
-        Index("workflows_moving", "workflow_id", postgresql_where=text("moving")),
         Index("workflows_rerun_of", "rerun_of", postgresql_where=text("rerun_of IS NOT NULL")),
         postgresql_with=_ROOM_FOR_UPDATES,
     )
@@ -186,15 +193,6 @@ def _workflow_steps(tables: MetaData) -> None:
         Column("batch_id", Uuid),
         _one_of("status", AttemptStatus),
         Index("workflow_steps_attempt_key", "workflow_id", "step_name", "attempt", unique=True),
-        Index(
-            "workflow_steps_error_class",
-            "error_class",
-            "workflow_id",
-            "step_id",
-            postgresql_where=text(
-                "error_class IS NOT NULL AND (reattempted_by IS NULL OR held IS NOT NULL)"
-            ),
-        ),
         Index("workflow_steps_held", "step_id", postgresql_where=text("held IS NOT NULL")),
         Index(
             "workflow_steps_send_at",

@@ -6,19 +6,20 @@ Each finding is a snapshot; whoever acts on it looks again under the run's lock.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pgbus.engine.storage.claims import ClaimVerdict, Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime, timedelta
+    from datetime import timedelta
 
     from pgbus.engine.storage.database import Connection
 
 #: Below and at the end of all ids.
 LEAST_ID = "00000000-0000-0000-0000-000000000000"
-GREATEST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+_GREATEST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 #: The lock goes with the transaction, which sits idle while the task works on other connections.
 _TRY_LOCK = """
@@ -31,9 +32,10 @@ SELECT 1 FROM {schema}.workflows WHERE workflow_id = CAST(:workflow_id AS uuid) 
 """
 
 _SLICE_END = """
-SELECT w.workflow_id::text FROM {schema}.workflows w
- WHERE w.moving AND w.workflow_id > CAST(:after AS uuid)
- ORDER BY w.workflow_id OFFSET CAST(:size AS integer) - 1 LIMIT 1
+SELECT w.created_at, w.workflow_id::text FROM {schema}.workflows w
+ WHERE w.lane = 'moving'
+   AND (w.created_at, w.workflow_id) > (CAST(:after_at AS timestamptz), CAST(:after_id AS uuid))
+ ORDER BY w.created_at, w.workflow_id OFFSET CAST(:size AS integer) - 1 LIMIT 1
 """
 
 _MOVING = """
@@ -41,7 +43,9 @@ _MOVING = """
 """
 
 _IN_SLICE = """
- WHERE w.moving AND w.workflow_id > CAST(:after AS uuid) AND w.workflow_id <= CAST(:until AS uuid)
+ WHERE w.lane = 'moving'
+   AND (w.created_at, w.workflow_id) > (CAST(:after_at AS timestamptz), CAST(:after_id AS uuid))
+   AND (w.created_at, w.workflow_id) <= (CAST(:until_at AS timestamptz), CAST(:until_id AS uuid))
 """
 
 #: Attempts in progress for longer than their steps' timeouts (class#step, seconds), else the threshold.
@@ -98,7 +102,7 @@ WITH named AS MATERIALIZED (
        AND s.step_name || '' = ANY (CAST(:names AS text[])))
 SELECT w.workflow_id::text
   FROM named s JOIN {schema}.workflows w ON w.workflow_id = s.workflow_id AND w.step_id = s.step_id
- WHERE w.ended_at IS NULL AND w.status = 'waiting'
+ WHERE w.status = 'waiting'
    AND w.workflow_class || '#' || s.step_name = ANY (CAST(:steps AS text[]))
  LIMIT CAST(:limit AS integer)
 """
@@ -116,7 +120,7 @@ SELECT b.batch_id::text FROM {schema}.batches b
 _UNRESOLVED = """
 SELECT w.workflow_id::text
   FROM {schema}.batches b JOIN {schema}.workflows w ON w.workflow_id = b.workflow_id AND w.step_id = b.step_id
- WHERE b.step_id IS NOT NULL AND b.resolved_at IS NULL AND w.ended_at IS NULL AND w.status = 'waiting'
+ WHERE b.step_id IS NOT NULL AND b.resolved_at IS NULL AND w.status = 'waiting'
    AND b.finished_at < statement_timestamp() - make_interval(secs => CAST(:threshold AS double precision))
  ORDER BY b.finished_at
  LIMIT CAST(:limit AS integer)
@@ -131,17 +135,38 @@ WITH batchless AS MATERIALIZED (
        AND NOT EXISTS (SELECT FROM {schema}.batches b WHERE b.batch_id = s.batch_id))
 SELECT w.workflow_id::text
   FROM batchless s JOIN {schema}.workflows w ON w.workflow_id = s.workflow_id AND w.step_id = s.step_id
- WHERE w.ended_at IS NULL AND w.status = 'waiting'
+ WHERE w.status = 'waiting'
  LIMIT CAST(:limit AS integer)
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
-    """The moving runs after one id, up to and with another."""
+class Place:
+    """Where a run stands in the order in which runs were created."""
 
-    after: str
-    until: str
+    created_at: datetime
+    workflow_id: str
+
+
+BEGINNING = Place(datetime.min.replace(tzinfo=UTC), LEAST_ID)
+END = Place(datetime.max.replace(tzinfo=UTC), _GREATEST_ID)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The moving runs after one place, up to and with another."""
+
+    after: Place
+    until: Place
+
+    def parameters(self) -> dict[str, object]:
+        """Return what statements about a slice name."""
+        return {
+            "after_at": self.after.created_at,
+            "after_id": self.after.workflow_id,
+            "until_at": self.until.created_at,
+            "until_id": self.until.workflow_id,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +209,12 @@ def is_free(connection: Connection, workflow_id: str) -> bool:
     return connection.row(_FREE, workflow_id=workflow_id) is not None
 
 
-def moving_slice(connection: Connection, after: str, size: int) -> Slice:
-    """Return the next moving runs after an id; the last slice ends with `GREATEST_ID`."""
-    row = connection.row(_SLICE_END, after=after, size=size)
-    return Slice(after, row[0] if row else GREATEST_ID)
+def moving_slice(connection: Connection, after: Place, size: int) -> Slice:
+    """Return the next moving runs after a place; the last slice ends with `END`."""
+    row = connection.row(
+        _SLICE_END, after_at=after.created_at, after_id=after.workflow_id, size=size
+    )
+    return Slice(after, Place(*row) if row else END)
 
 
 def overruns(
@@ -201,8 +228,7 @@ def overruns(
     """Return attempts past their timeout, oldest first; `timeouts` are by class#step."""
     rows = connection.rows(
         _OVERRUN,
-        after=within.after,
-        until=within.until,
+        **within.parameters(),
         steps=list(timeouts),
         timeouts=[timeout.total_seconds() for timeout in timeouts.values()],
         threshold=threshold.total_seconds(),
@@ -213,9 +239,7 @@ def overruns(
 
 def overdue(connection: Connection, within: Slice, *, threshold: timedelta) -> list[Overdue]:
     """Return attempts that have been due for longer than the threshold and were sent."""
-    rows = connection.rows(
-        _OVERDUE, after=within.after, until=within.until, threshold=threshold.total_seconds()
-    )
+    rows = connection.rows(_OVERDUE, **within.parameters(), threshold=threshold.total_seconds())
     return [Overdue(*row) for row in rows]
 
 

@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from pgbus.engine.storage.runs import AttemptRow, RunRow
 
 _MOVE_RUN = """
-UPDATE {schema}.workflows
+UPDATE {schema}.workflows w
    SET status = :target, current_step = coalesce(CAST(:current_step AS text), current_step),
        step_id = coalesce(CAST(:step_id AS bigint), step_id), updated_at = clock_timestamp(),
        paused_at = CASE WHEN :target = 'paused' THEN clock_timestamp() END,
-       ended_at = CASE WHEN :target IN ('finished', 'cancelled') THEN clock_timestamp() END
+       ended_at = CASE WHEN :target IN ('finished', 'cancelled') THEN clock_timestamp() END,
+       settled_error = CASE WHEN :target IN ('paused', 'finished', 'cancelled') THEN
+           coalesce((SELECT s.error_class FROM {schema}.workflow_steps s
+                      WHERE s.step_id = coalesce(CAST(:step_id AS bigint), w.step_id)), '') END
  WHERE workflow_id = CAST(:workflow_id AS uuid) AND status = :source
 RETURNING status
 """

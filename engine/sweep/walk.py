@@ -20,7 +20,7 @@ class Walk:
     """Goes once through the ready and performing runs; a round that ends early goes on in the next."""
 
     def __init__(self) -> None:
-        self._after = sweeping.LEAST_ID
+        self._after = sweeping.BEGINNING
 
     def slices(self, turn: Round) -> Iterator[Slice]:
         """Yield the slices from where the last round stopped, to the end or until half of this one is over."""
@@ -28,7 +28,7 @@ class Walk:
             with turn.services.database.autocommit() as connection:
                 within = sweeping.moving_slice(connection, self._after, SLICE)
             yield within
-            if within.until == sweeping.GREATEST_ID:
-                self._after = sweeping.LEAST_ID
+            if within.until == sweeping.END:
+                self._after = sweeping.BEGINNING
                 return
             self._after = within.until

@@ -318,7 +318,10 @@ def test_a_retry_of_a_fan_out_says_that_all_jobs_are_sent_again(alice, at, bus, 
         " batch_id = NULL, waiting_since = NULL, finished_at = clock_timestamp()",
         qualified_name(FanOutFailed),
     )
-    database.rows("UPDATE pgbus.workflows SET status = 'paused', paused_at = clock_timestamp()")
+    database.rows(
+        "UPDATE pgbus.workflows SET status = 'paused', paused_at = clock_timestamp(), settled_error = %s",
+        qualified_name(FanOutFailed),
+    )
     assert labels(alice.open(run))[0] == "[Retry call…]"
     assert "All its jobs are sent again, those that completed too." in alice.said("resume")
 

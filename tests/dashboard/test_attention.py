@@ -333,6 +333,7 @@ def test_a_retry_of_failed_fan_outs_says_that_all_jobs_are_sent_again(driver, da
     fail(driver, 2)
     fan_out_failed = qualified_name(FanOutFailed)
     database.rows("UPDATE pgbus.workflow_steps SET error_class = %s", fan_out_failed)
+    database.rows("UPDATE pgbus.workflows SET settled_error = %s", fan_out_failed)
     again = "All its jobs are sent again, those that completed too."
     assert again in text_of(ask(show, "Resume 2…"))
     assert again not in text_of(ask(show, "Cancel 2…"))
@@ -447,7 +448,8 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 def test_hostile_names_and_texts_are_shown_as_text(driver, database, show):
     fail(driver, 1, message='"><svg onload=alert(2)>')
     database.rows(
-        "UPDATE pgbus.workflows SET workflow_class = %s, current_step = %s", HOSTILE, HOSTILE
+        "UPDATE pgbus.workflows SET workflow_class = %s, current_step = %s, settled_error = %s",
+        *(HOSTILE,) * 3,
     )
     database.rows("UPDATE pgbus.workflow_definitions SET workflow_class = %s", HOSTILE)
     database.rows(
@@ -484,12 +486,15 @@ def test_a_short_errors_text_is_shown_as_the_host_redacts_it(driver, make_site):
 def many(database, causes):
     """So many groups, of one run each, with long names and texts."""
     Stairs.start_many([(None, {})] * causes)
-    database.rows("UPDATE pgbus.workflows SET status = 'paused', paused_at = now()")
     database.rows(
         "UPDATE pgbus.workflow_steps s SET status = 'failed', error_message = repeat('an \"error\" & ', 90),"
         " error_class = 'shop.payments.gateway.errors.PaymentDeclinedByTheIssuingBank' || n || 'Error'"
         " FROM (SELECT step_id, row_number() OVER () n FROM pgbus.workflow_steps) o"
         " WHERE o.step_id = s.step_id"
+    )
+    database.rows(
+        "UPDATE pgbus.workflows w SET status = 'paused', paused_at = now(), settled_error = s.error_class"
+        " FROM pgbus.workflow_steps s WHERE s.step_id = w.step_id"
     )
 
 

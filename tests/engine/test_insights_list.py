@@ -351,19 +351,17 @@ class TestFilters:
         assert counts(**wanted)["all"] == 1
         assert ids(list_page(status="all", error_class="none")) == []
 
-    @pytest.mark.parametrize(("near", "few"), [(0, 99), (0, 0), (2, 99), (2, 0), (11, 99), (11, 0)])
     @pytest.mark.parametrize(
-        "wanted",
+        ("wanted", "statuses"),
         [
-            {},
-            {"status": "all"},
-            {"status": RunStatus.CANCELLED},
-            {"status": "all", "current_step": "unload", "workflow_class": f"{HERE}.Import"},
-            {"stuck": StuckReason.PAUSED_ERROR, "held": NO_END},
+            ({}, {"paused"}),
+            ({"status": "all"}, {"paused", "cancelled"}),
+            ({"status": RunStatus.CANCELLED}, {"cancelled"}),
+            ({"stuck": StuckReason.PAUSED_ERROR, "held": NO_END}, {"paused"}),
         ],
     )
-    def test_however_runs_that_failed_are_found_they_are_the_same(
-        self, bus, driver, list_page, counts, monkeypatch, near, few, wanted
+    def test_pages_of_an_error_have_each_run_whose_newest_attempt_has_it(
+        self, bus, driver, list_page, counts, wanted, statuses
     ):
         failed = [Import.start(fails=True) for _ in range(12)]
         driver.drain()
@@ -373,13 +371,6 @@ class TestFilters:
                 run.cancel()
             if place % 3 == 2:
                 run.resume()
-        monkeypatch.setattr(selection, "_NEAR", near)
-        monkeypatch.setattr(selection, "_FEW", few)
-        statuses = {RunStatus.PAUSED, RunStatus.CANCELLED}
-        if "status" not in wanted:
-            statuses = {RunStatus.PAUSED}
-        elif wanted["status"] != "all":
-            statuses = {wanted["status"]}
         kept = [run.workflow_id for run in reversed(failed) if run.reload().status in statuses]
         wanted = {"error_class": "ConnectionError", **wanted}
         pages = [list_page(limit=3, **wanted)]
@@ -390,21 +381,6 @@ class TestFilters:
         counted = counts(**wanted)
         assert (counted[RunStatus.PAUSED], counted["ongoing"]) == (4, 4)
         assert counted[RunStatus.CANCELLED] == (0 if "stuck" in wanted else 4)
-
-    @pytest.mark.parametrize(("limit", "looks"), [(2, 2), (3, 3)])
-    def test_a_page_that_is_full_of_the_newest_runs_is_not_looked_for_elsewhere(
-        self, bus, driver, list_page, monkeypatch, limit, looks
-    ):
-        for _ in range(4):
-            Import.start(fails=True)
-        driver.drain()
-        asked, rows = [], Connection.rows
-        monkeypatch.setattr(selection, "_NEAR", 3)
-        monkeypatch.setattr(
-            Connection, "rows", lambda *one, **more: asked.append(one) or rows(*one, **more)
-        )
-        assert len(list_page(limit=limit, error_class="ConnectionError").runs) == limit
-        assert len(asked) == looks
 
     def test_a_run_that_failed_before_has_no_error(self, bus, driver, list_page, counts):
         run = Import.start(fails=True)

@@ -250,6 +250,13 @@ UPDATE pgbus.workflow_steps s SET status = c.status, error_class = c.error, held
 """
 
 
+#: Each with the error of its only attempt.
+PAUSING = """
+UPDATE pgbus.workflows w SET status = 'paused', paused_at = now(), settled_error = coalesce(s.error_class, '')
+  FROM pgbus.workflow_steps s WHERE s.step_id = w.step_id
+"""
+
+
 @pytest.mark.rows_by_hand
 def test_whatever_is_held_a_groups_count_its_link_and_its_members_are_the_same_runs(
     bus, database, connection, groups
@@ -257,7 +264,7 @@ def test_whatever_is_held_a_groups_count_its_link_and_its_members_are_the_same_r
     cases = list(product(Move, AttemptStatus, (None, MISLAID, STALLED)))
     Trolley.start_many([(None, {})] * len(cases))
     database.rows(HOLDING, *(list(column) for column in zip(*cases, strict=True)))
-    database.rows("UPDATE pgbus.workflows SET status = 'paused', paused_at = now()")
+    database.rows(PAUSING)
     found = groups()
     assert sum(group.count for group in found.groups) == len(cases)
     for group in found.groups:
@@ -364,12 +371,12 @@ def test_a_class_can_be_asked_for_and_the_others_are_still_counted(every_kind, g
 @pytest.mark.parametrize(("causes", "exhaustive"), [(200, True), (201, False)])
 def test_the_two_hundred_biggest_groups_are_given(bus, database, groups, causes, exhaustive):
     Trolley.start_many([(None, {})] * (causes + 1))
-    database.rows("UPDATE pgbus.workflows SET status = 'paused', paused_at = now()")
     database.rows(
         "UPDATE pgbus.workflow_steps s SET status = 'failed', error_class = 'E' || greatest(n, 2)"
         " FROM (SELECT step_id, row_number() OVER (ORDER BY step_id) n FROM pgbus.workflow_steps) o"
         " WHERE o.step_id = s.step_id"
     )
+    database.rows(PAUSING)
     found = groups()
     assert (len(found.groups), found.exhaustive) == (200, exhaustive)
     assert (found.groups[0].key.error_class, found.groups[0].count) == ("E2", 2)

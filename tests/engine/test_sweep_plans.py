@@ -11,8 +11,8 @@ from pgbus.engine.storage import retention, sweeping
 from pgbus.engine.storage.database import Connection
 
 PARAMETERS = {
+    **sweeping.Slice(sweeping.BEGINNING, sweeping.END).parameters(),
     "after": sweeping.LEAST_ID,
-    "until": sweeping.GREATEST_ID,
     "size": 100,
     "limit": 100,
     "threshold": 3600.0,
@@ -40,17 +40,17 @@ def connection(database):
 @pytest.mark.parametrize(
     ("module", "statement", "index"),
     [
-        (sweeping, "_SLICE_END", "workflows_moving"),
-        (sweeping, "_OVERRUN", "workflows_moving"),
-        (sweeping, "_OVERDUE", "workflows_moving"),
+        (sweeping, "_SLICE_END", "workflows_lane"),
+        (sweeping, "_OVERRUN", "workflows_lane"),
+        (sweeping, "_OVERDUE", "workflows_lane"),
         (sweeping, "_EXPIRED_WAITS", "workflow_steps_timeout_at"),
         (sweeping, "_WAITING_ON", "workflow_steps_waiting_(since|batch)"),
         (sweeping, "_UNFINISHED_BATCHES", "batches_open"),
         (sweeping, "_UNRESOLVED", "batches_unresolved"),
         (sweeping, "_BATCHLESS", "workflow_steps_waiting_batch"),
-        (counts, "_BY_STATUS", "workflows_ongoing"),
+        (counts, "_BY_STATUS", "workflows_(lane|class)"),
         (stuck, "_BY_REASON", "workflows_lane"),
-        (stuck, "_BY_REASON", "workflow_steps_waiting_since|workflows_ongoing"),
+        (stuck, "_BY_REASON", "workflow_steps_waiting_since"),
         (retention, "_OLD_RUNS", "workflows_pkey"),
         (retention, "_LOCK_OLD_BATCHES", "batches_finished"),
     ],

@@ -84,6 +84,14 @@ _NEWEST = {
     RunStatus.WAITING: AttemptStatus.WAITING,
 }
 
+#: Runs whose error is not that of their newest attempt.
+_WRONG_ERRORS = """
+SELECT w.workflow_id, w.status, w.settled_error, s.error_class
+  FROM {schema}.workflows w JOIN {schema}.workflow_steps s USING (step_id)
+ WHERE w.settled_error IS DISTINCT FROM
+       CASE WHEN w.status IN ('paused', 'finished', 'cancelled') THEN coalesce(s.error_class, '') END
+"""
+
 Attempts = dict[tuple[str, int], AttemptStatus]
 
 
@@ -114,6 +122,7 @@ def assert_trail_replays(database: Database, schema: str = "pgbus") -> None:
         " ORDER BY step_id"
     ):
         rows[run][name, attempt] = AttemptStatus(status)
+    assert not database.rows(_WRONG_ERRORS.format(schema=schema))
     runs = database.rows(f"SELECT workflow_id::text, status, current_step FROM {schema}.workflows")
     for run, status, current_step in runs:
         trail = trails[run]

@@ -36,7 +36,8 @@ BEGIN
         UPDATE {schema}.workflows w
            SET status = v_target, updated_at = v_now,
                ended_at = CASE WHEN v_target IN ('finished', 'cancelled') THEN v_now END,
-               paused_at = CASE WHEN v_target = 'paused' THEN w.paused_at END
+               paused_at = CASE WHEN v_target = 'paused' THEN w.paused_at END,
+               settled_error = coalesce(p_error_class, '')
          WHERE w.workflow_id = p_workflow_id;
         INSERT INTO {schema}.workflow_events
             (workflow_id, event, step_name, attempt, actor, reason, from_status, to_status, details, created_at)

@@ -38,7 +38,9 @@ BEGIN
        SET status = p_target, current_step = coalesce(p_next_step, w.current_step),
            step_id = coalesce(v_next_id, w.step_id), updated_at = v_now,
            paused_at = CASE WHEN p_target = 'paused' THEN v_now END,
-           ended_at = CASE WHEN p_target IN ('finished', 'cancelled') THEN v_now END
+           ended_at = CASE WHEN p_target IN ('finished', 'cancelled') THEN v_now END,
+           settled_error = CASE WHEN p_target IN ('paused', 'finished', 'cancelled')
+                                THEN coalesce(p_error_class, '') END
      WHERE w.workflow_id = p_workflow_id AND w.status = 'performing' AND w.step_id = p_step_id;
     IF NOT FOUND THEN
         RETURN QUERY SELECT * FROM {schema}.finalize_moved(
