@@ -17,11 +17,14 @@ PgbusError
 ├── SignalKeyReused                a signal's idempotency key was used for another name
 ├── AlreadyFinished                a job is added to a batch, or builder, that takes no more
 ├── BatchNotFound                  the batch does not exist (any more)
+├── QueueNotFound                  no queue has this name
+├── MessageNotFound                the queue has no such message (any more)
 ├── BadCursor                      a text is no place in a list (a ValueError too)
 ├── DatabaseAway                   PostgreSQL cannot be reached just now
 ├── ReadTimeout                    what a page asks takes longer than it waits
 ├── RunNotFound                    the run does not exist (any more)
 ├── EntryNotFound                  the run's history has no such entry
+├── ClassNotFound                  no class and no run has this name
 ├── RunLocked                      another transaction has held the run's lock too long
 ├── StepNotDefined                 the class does not declare (or load) the step
 ├── NotInStep                      a reader or verb of a step body used outside one
@@ -133,6 +136,14 @@ class BatchNotFound(PgbusError):
     """No batch has this id (any more)."""
 
 
+class QueueNotFound(PgbusError):
+    """No queue has this name, or none of the kind that is asked for."""
+
+
+class MessageNotFound(PgbusError):
+    """The queue has no message of this id (any more)."""
+
+
 class BadCursor(PgbusError, ValueError):
     """A text is no place in a list that a page of it gave."""
 
@@ -151,6 +162,10 @@ class RunNotFound(PgbusError):
 
 class EntryNotFound(PgbusError):
     """The run's history has no attempt or signal of this id."""
+
+
+class ClassNotFound(PgbusError):
+    """No loaded module declares a workflow class of this name, and no run has it."""
 
 
 class RunLocked(PgbusError):

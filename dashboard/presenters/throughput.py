@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from pgbus.dashboard.words import Words
-    from pgbus.engine.insights.throughput import Hour
+    from pgbus.engine.insights.throughput import Bucket
 
 _WIDTH, _HEIGHT = 240, 40
 
@@ -25,7 +25,7 @@ class Bar:
     title: str
 
 
-def bars(hours: tuple[Hour, ...], words: Words) -> tuple[Bar, ...]:
+def bars(hours: tuple[Bucket, ...], words: Words) -> tuple[Bar, ...]:
     """Return the hours as the bars of a small chart, each with its figures for the pointer."""
     most = max((hour.started for hour in hours), default=0) or 1
     width = _WIDTH / max(len(hours), 1)
@@ -50,7 +50,7 @@ def bars(hours: tuple[Hour, ...], words: Words) -> tuple[Bar, ...]:
     return tuple(found)
 
 
-def started(hours: tuple[Hour, ...], words: Words) -> Markup:
+def started(hours: tuple[Bucket, ...], words: Words) -> Markup:
     """Say how many runs were started, and in which hour the most."""
     number = sum(hour.started for hour in hours)
     if not number:
@@ -65,7 +65,7 @@ def started(hours: tuple[Hour, ...], words: Words) -> Markup:
     )
 
 
-def ended(hours: tuple[Hour, ...], words: Words) -> str:
+def ended(hours: tuple[Bucket, ...], words: Words) -> str:
     """Say how many runs ended, and how."""
     return words.gettext(
         "Finished: %(finished)s. Cancelled: %(cancelled)s.",

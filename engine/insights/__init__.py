@@ -10,7 +10,10 @@ documents   what of its arguments, outputs and payloads is small enough to come 
 resume      what a resume would do
 stuck       the runs that do not move on by themselves: how many, grouped by cause, one by one
 counts      how many are in which state, by class
-throughput  how many started and ended, hour by hour
+windows     a stretch of time up to now, and its buckets on a wall clock
+throughput  how many started and ended, bucket by bucket
+classes     how every workflow class is doing, one row each
+performance how one is doing; figures, how its attempts went; headline, what changed for the worse
 batches     a page of them; one with its jobs
 queues      what waits where, and for how long; dead letters
 processes   who works, and on what

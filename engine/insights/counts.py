@@ -24,10 +24,14 @@ SELECT workflow_class, status, count(*) FROM {schema}.workflows
 _CLASSES = "SELECT DISTINCT workflow_class FROM {schema}.workflow_definitions"
 
 
+def started_classes(connection: Connection) -> set[str]:
+    """Return the classes that ever had a run here."""
+    return {row[0] for row in connection.rows(_CLASSES)}
+
+
 def known_classes(connection: Connection) -> set[str]:
     """Return the classes that are loaded or ever had a run here."""
-    stored = {row[0] for row in connection.rows(_CLASSES)}
-    return stored | {definition.name for definition in registry.definitions()}
+    return started_classes(connection) | {definition.name for definition in registry.definitions()}
 
 
 def by_status(connection: Connection, classes: Collection[str]) -> dict[tuple[str, RunStatus], int]:

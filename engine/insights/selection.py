@@ -22,13 +22,14 @@ MOVING = "moving"
 ENDED = (RunStatus.FINISHED, RunStatus.CANCELLED)
 
 #: A run's lane is its status, with ready and performing as one.
-LANES: tuple[str, ...] = (MOVING, RunStatus.WAITING, RunStatus.PAUSED, *ENDED)
+ONGOING_LANES = (MOVING, RunStatus.WAITING, RunStatus.PAUSED)
+LANES: tuple[str, ...] = (*ONGOING_LANES, *ENDED)
 
 _SETTLED = (RunStatus.PAUSED, *ENDED)
 
 _LANES_OF_TAB: dict[Tab, tuple[str, ...]] = {
     "all": LANES,
-    "ongoing": (MOVING, RunStatus.WAITING, RunStatus.PAUSED),
+    "ongoing": ONGOING_LANES,
     RunStatus.READY: (MOVING,),
     RunStatus.PERFORMING: (MOVING,),
     **{status: (status,) for status in (RunStatus.WAITING, RunStatus.PAUSED, *ENDED)},
@@ -41,7 +42,7 @@ _LANE_OF_REASON: dict[StuckReason, str] = {
 }
 
 _READY = ("w.status = 'ready'",)
-_PERFORMING = ("w.status = 'performing'", stuck.AWAKE)
+_PERFORMING = ("w.status = 'performing'", stuck.awake())
 _OF_TAB: dict[Tab, Sequence[str]] = {
     RunStatus.READY: _READY,
     RunStatus.PERFORMING: _PERFORMING,

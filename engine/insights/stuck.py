@@ -116,6 +116,15 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
+class StuckAtStep:
+    """How many runs of a class are stuck at a step, and since when the first of them is."""
+
+    step_name: str
+    runs: int
+    first_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Member:
     """A run of a group, as it was when it was found: a later `updated_at` tells that it moved."""
 
@@ -146,20 +155,28 @@ def held_end(attempt: str) -> str:
 
 _WHY_PAUSED = _why_paused("s.status = 'failed'", "s.error_class")
 
-#: Most moving runs sleep until the timer sends their step: indexes alone leave those out.
-AWAKE = """
+
+def awake(narrowed: str = "") -> str:
+    """Return the condition that a moving run does not sleep until the timer sends its step.
+
+    Most do: indexes alone leave those out.
+    """
+    return f"""
 w.workflow_id = ANY (ARRAY(
-    SELECT m.workflow_id FROM {schema}.workflows m
-     WHERE m.lane = 'moving'
-       AND NOT EXISTS (SELECT FROM {schema}.workflow_steps a
+    SELECT m.workflow_id FROM {{schema}}.workflows m
+     WHERE m.lane = 'moving'{narrowed}
+       AND NOT EXISTS (SELECT FROM {{schema}}.workflow_steps a
                         WHERE a.workflow_id = m.workflow_id AND a.send_at > statement_timestamp())))
 """
 
+
 _PAUSED = "w.lane = 'paused'"
 
+#: On a paused queue a run waits for whoever paused it.
 _OVERDUE = f"""
 w.lane = 'moving' AND w.status = 'ready'
 AND s.scheduled_at < {_AS_OF} - make_interval(secs => CAST(:overdue_seconds AS double precision))
+AND s.queue <> ALL (ARRAY(SELECT q.queue FROM {{schema}}.queues q))
 """
 
 #: A wait has no deadline either when it never had one, or when a late notice left it without.
@@ -171,7 +188,7 @@ AND s.timeout_at IS NULL AND s.workflow_id = w.workflow_id AND w.lane = 'waiting
 #: Which runs are stuck for a reason.
 CONDITIONS = {
     **{reason: f"{_PAUSED} AND {_WHY_PAUSED} = '{reason}'" for reason in PAUSED_REASONS},
-    StuckReason.OVERDUE: f"{_OVERDUE} AND {AWAKE}",
+    StuckReason.OVERDUE: f"{_OVERDUE} AND {awake()}",
     StuckReason.WAITING_OVERDUE: _WAITING,
 }
 
@@ -222,6 +239,19 @@ _STUCK = " UNION ALL ".join(
         ),
     ]
 )
+
+#: Those of a class by step; of the others none is read.
+_AT_STEPS = f"""
+WITH s AS (
+SELECT w.settled_step AS step_name, w.paused_at AS since
+  FROM {{schema}}.workflows w WHERE {_PAUSED} AND w.workflow_class = :workflow_class
+UNION ALL
+SELECT s.step_name, {SINCE} {_FROM}
+ WHERE {_OVERDUE} AND {awake(" AND m.workflow_class = :workflow_class")} AND w.workflow_class = :workflow_class
+UNION ALL
+SELECT s.step_name, {SINCE} {_FROM} WHERE {_WAITING} AND w.workflow_class = :workflow_class)
+SELECT step_name, count(*), min(since) FROM s GROUP BY step_name ORDER BY step_name
+"""
 
 #: The biggest groups; before them, without a step, how many are stuck of each class, and of all. The newest
 #: run's attempt comes with the counting, in one pass, as the greatest pair of moment and attempt.
@@ -313,6 +343,14 @@ def by_reason(
         (workflow_class, StuckReason(reason)): number
         for workflow_class, reason, number in connection.rows(_BY_REASON, **parameters(settings))
     }
+
+
+def at_steps(
+    connection: Connection, settings: Settings, workflow_class: str
+) -> tuple[StuckAtStep, ...]:
+    """Count the stuck runs of a class by step, and tell since when the first is."""
+    rows = connection.rows(_AT_STEPS, workflow_class=workflow_class, **parameters(settings))
+    return tuple(StuckAtStep(*row) for row in rows)
 
 
 def members(

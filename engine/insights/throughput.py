@@ -1,24 +1,23 @@
-"""How many runs began and ended, hour by hour."""
+"""How many runs began and ended, bucket by bucket of a wall clock."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
+from pgbus.engine.insights import reading, windows
 from pgbus.engine.insights.selection import LANES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime, tzinfo
 
     from pgbus.engine.storage.database import Connection
 
-_HOUR = timedelta(hours=1)
-
 
 @dataclass(frozen=True, slots=True)
-class Hour:
-    """What became of runs from `begin`, in the zone asked for, until the next hour's."""
+class Bucket:
+    """What became of runs from `begin`, in the zone asked for, until the next bucket's."""
 
     begin: datetime
     started: int
@@ -26,40 +25,60 @@ class Hour:
     cancelled: int
 
 
-_NOW = "SELECT statement_timestamp()"
-
-#: Each hour by itself is a stretch of two indexes that have all that is counted: the one of the list, lane by lane,
-#: and that of the ends.
-_HOURS = """
+#: Each bucket by itself is a stretch of two indexes that have all that is counted: the one of the list, lane by
+#: lane, and that of the ends.
+_BUCKETS = """
 SELECT h.begin,
        (SELECT count(*) FROM {schema}.workflows
-         WHERE lane = ANY (CAST(:lanes AS text[])) AND created_at >= h.begin AND created_at < h.until),
+         WHERE lane = ANY (CAST(:lanes AS text[])) AND created_at >= h.since AND created_at < h.until {of_class}),
        ended.finished, ended.cancelled
-  FROM (SELECT begin, lead(begin, 1, 'infinity') OVER (ORDER BY begin)
-          FROM unnest(CAST(:begins AS timestamptz[])) begin) h (begin, until)
+  FROM (SELECT begin, greatest(begin, CAST(:since AS timestamptz)),
+               lead(begin, 1, CAST(:until AS timestamptz)) OVER (ORDER BY begin)
+          FROM unnest(CAST(:begins AS timestamptz[])) begin) h (begin, since, until)
  CROSS JOIN LATERAL (SELECT count(*) FILTER (WHERE lane = 'finished') AS finished,
                             count(*) FILTER (WHERE lane = 'cancelled') AS cancelled
                        FROM {schema}.workflows
-                      WHERE ended_at >= h.begin AND ended_at < h.until) ended
+                      WHERE ended_at >= h.since AND ended_at < h.until {of_class}) ended
  ORDER BY h.begin
 """
+_OF_ALL = _BUCKETS.replace("{of_class}", "")
+_OF_CLASS = _BUCKETS.replace("{of_class}", "AND workflow_class = :workflow_class")
 
 
-def last_hours(connection: Connection, zone: tzinfo, *, hours: int = 24) -> tuple[Hour, ...]:
-    """Return the hours of the zone's wall clock until now, oldest first; the last still goes on."""
-    ((now,),) = connection.rows(_NOW)
-    rows = connection.rows(_HOURS, begins=_begins(now, zone, hours), lanes=list(LANES))
-    return tuple(Hour(begin.astimezone(zone), *counted) for begin, *counted in rows)
+def last_hours(connection: Connection, zone: tzinfo, *, hours: int = 24) -> tuple[Bucket, ...]:
+    """Return the hours of the zone's wall clock until now, oldest first; the last still goes on.
 
-
-def _begins(now: datetime, zone: tzinfo, hours: int) -> list[datetime]:
-    """Return when each hour began, both of one that a clock change repeats.
-
-    A change by half an hour makes one of them longer, and the hours one fewer.
+    A change of the clock by half an hour makes one of them longer, and the hours one fewer.
     """
-    moments = (now.astimezone(UTC) - _HOUR * back for back in range(hours))
-    return sorted({_whole(moment.astimezone(zone)).astimezone(UTC) for moment in moments})
+    now = reading.now(connection)
+    begins = windows.begins(now - (hours - 1) * windows.HOUR, now, windows.HOUR, zone)
+    return _counted(connection, _OF_ALL, begins, begins[0], now)
 
 
-def _whole(moment: datetime) -> datetime:
-    return moment.replace(minute=0, second=0, microsecond=0)
+def of_class(
+    connection: Connection, span: windows.Span, zone: tzinfo, workflow_class: str
+) -> tuple[Bucket, ...]:
+    """Return the buckets of a span, oldest first; of the first only what is in the span counts."""
+    return _counted(
+        connection,
+        _OF_CLASS,
+        span.begins(zone),
+        span.since,
+        span.until,
+        workflow_class=workflow_class,
+    )
+
+
+def _counted(
+    connection: Connection,
+    statement: str,
+    begins: Sequence[datetime],
+    since: datetime,
+    until: datetime,
+    **narrowed: str,
+) -> tuple[Bucket, ...]:
+    zone = begins[0].tzinfo
+    rows = connection.rows(
+        statement, begins=list(begins), since=since, until=until, lanes=list(LANES), **narrowed
+    )
+    return tuple(Bucket(begin.astimezone(zone), *counted) for begin, *counted in rows)

@@ -27,7 +27,7 @@ from pgbus.engine.insights import reading
 from pgbus.engine.insights.processes import Fleet, Process, RunningAttempt
 from pgbus.engine.insights.queues import DeadLetters, QueueDepth
 from pgbus.engine.insights.stuck import Attention, GroupKey, StuckGroup, StuckReason
-from pgbus.engine.insights.throughput import Hour
+from pgbus.engine.insights.throughput import Bucket
 from pgbus.engine.jobs.execute import execute
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -237,7 +237,7 @@ def test_a_process_of_a_kind_that_is_not_known_here_is_called_by_that():
 def hours(*numbers):
     begin = NOW.replace(hour=1)
     return tuple(
-        Hour(begin + timedelta(hours=n), number, number // 2, n) for n, number in enumerate(numbers)
+        Bucket(begin + timedelta(hours=n), number, number // 2, n) for n, number in enumerate(numbers)
     )
 
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from pgbus import Workflow, step
-from pgbus.engine.insights import throughput
+from pgbus.engine.insights import throughput, windows
 
 BERLIN = ZoneInfo("Europe/Berlin")
 KOLKATA = ZoneInfo("Asia/Kolkata")
@@ -31,7 +31,7 @@ def last_hours(bus):
 
 
 def begins(moment, zone):
-    return [one.astimezone(zone) for one in throughput._begins(moment, zone, 24)]
+    return windows.begins(moment - timedelta(hours=23), moment, windows.HOUR, zone)
 
 
 def told(hours):

@@ -1,0 +1,194 @@
+"""How the attempts of a class went that ended in a span: by step, by app revision, by both.
+
+An attempt failed when an error was recorded, whatever followed; was reattempted when another attempt
+of its step was asked for, by a policy, its body or a stall; was skipped when its step was. Each rate is
+a share of all that ended.
+
+Run time is from the claim to the end of the body; that of a fan-out has its jobs in it. It is unknown,
+and left out, when no body ended: skipped or cancelled from outside, stalled, a wait that timed out.
+Pickup latency is from when the attempt was due to the claim; after a wait from the wake, after a pause at the
+earliest from the resume. One that was woken and never claimed has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pgbus.engine.definition.policy import qualified_name
+from pgbus.engine.errors import StepStalled, WaitTimedOut
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from pgbus.engine.insights.windows import Span
+    from pgbus.engine.storage.database import Connection
+
+#: With fewer attempts a percentile or a rate says little.
+FEW = 20
+
+#: So many revisions are told apart.
+REVISIONS = 5
+
+#: A failure rate that rose by more than so much, over the revision before, is worse.
+RISE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Durations in seconds, interpolated, of so many samples; None without any."""
+
+    samples: int = 0
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How attempts went: how many ended, how, and how long they took."""
+
+    ended: int = 0
+    failed: int = 0
+    reattempted: int = 0
+    skipped: int = 0
+    run: Percentiles = field(default_factory=Percentiles)
+    pickup: Percentiles = field(default_factory=Percentiles)
+
+    @property
+    def few(self) -> bool:
+        """Whether they are too few to go by."""
+        return self.ended < FEW
+
+    @property
+    def failure_rate(self) -> float:
+        """The share that failed."""
+        return self.failed / self.ended if self.ended else 0.0
+
+    @property
+    def reattempt_rate(self) -> float:
+        """The share that was reattempted."""
+        return self.reattempted / self.ended if self.ended else 0.0
+
+    @property
+    def skip_rate(self) -> float:
+        """The share that was skipped."""
+        return self.skipped / self.ended if self.ended else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """How the attempts went that one app revision ran; None is an unknown one.
+
+    `first_at` and `last_at` are the ends of its first and last attempt in the span. `worse` has the steps
+    whose failure rate rose by more than five points over the revision before, and by how much.
+    """
+
+    revision: str | None
+    first_at: datetime
+    last_at: datetime
+    total: Figures
+    by_step: Mapping[str, Figures]
+    worse: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """How the attempts went by step, and by app revision, that which claimed last first."""
+
+    by_step: Mapping[str, Figures]
+    revisions: tuple[Revision, ...]
+
+
+#: An attempt that ended in the span is of a run that is ongoing and has moved since, or ended in it: those are
+#: found by indexes that name no attempt.
+_ATTEMPTS = f"""
+WITH run AS MATERIALIZED (
+    SELECT workflow_id FROM {{schema}}.workflows
+     WHERE workflow_class = :workflow_class AND ended_at >= CAST(:since AS timestamptz)
+    UNION ALL
+    SELECT workflow_id FROM {{schema}}.workflows
+     WHERE workflow_class = :workflow_class AND lane IN ('moving', 'waiting', 'paused')
+       AND updated_at >= CAST(:since AS timestamptz)),
+attempt AS (
+    SELECT s.step_name, s.revision, s.started_at IS NOT NULL AS claimed, s.started_at, s.finished_at,
+           s.error_class IS NOT NULL AS failed, s.outcome = 'reattempted' AS reattempted,
+           s.status = 'skipped' AS skipped,
+           CASE WHEN s.status = 'completed'
+                  OR s.status = 'failed' AND coalesce(s.error_class, '') NOT IN ('{qualified_name(StepStalled)}',
+                                                                                '{qualified_name(WaitTimedOut)}')
+                THEN extract(epoch FROM s.finished_at - s.started_at)::double precision END AS run,
+           CASE WHEN s.started_at >= s.scheduled_at
+                THEN extract(epoch FROM s.started_at - s.scheduled_at)::double precision END AS pickup
+      FROM run JOIN {{schema}}.workflow_steps s USING (workflow_id)
+     WHERE s.finished_at >= CAST(:since AS timestamptz) AND s.finished_at < CAST(:until AS timestamptz))
+SELECT grouping(step_name) = 0, grouping(revision) = 0, step_name, revision, count(*),
+       count(*) FILTER (WHERE failed), count(*) FILTER (WHERE reattempted), count(*) FILTER (WHERE skipped),
+       count(run), percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY run),
+       count(pickup), percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY pickup),
+       min(finished_at), max(finished_at), max(started_at)
+  FROM attempt
+ GROUP BY GROUPING SETS ((step_name), (claimed, revision), (claimed, revision, step_name))
+HAVING grouping(claimed) = 1 OR claimed
+"""
+
+
+def attempts(connection: Connection, span: Span, workflow_class: str) -> Attempts:
+    """Tell how the attempts of a class went that ended in the span."""
+    rows = connection.rows(
+        _ATTEMPTS, workflow_class=workflow_class, since=span.since, until=span.until
+    )
+    by_step: dict[str, Figures] = {}
+    totals: list[tuple[Any, ...]] = []
+    of_revisions: dict[str | None, dict[str, Figures]] = {}
+    for of_step, of_revision, step_name, revision, *row in rows:
+        if not of_revision:
+            by_step[step_name] = _figures(row)
+        elif of_step:
+            of_revisions.setdefault(revision, {})[step_name] = _figures(row)
+        else:
+            totals.append((revision, *row))
+    totals.sort(key=lambda row: (row[-1], row[-3]), reverse=True)
+    return Attempts(by_step, _revisions(totals, of_revisions))
+
+
+def _figures(row: Sequence[Any]) -> Figures:
+    ended, failed, reattempted, skipped, ran, run, picked_up, pickup, *_ = row
+    return Figures(
+        ended,
+        failed,
+        reattempted,
+        skipped,
+        Percentiles(ran, *(run or ())),
+        Percentiles(picked_up, *(pickup or ())),
+    )
+
+
+def _revisions(
+    totals: Sequence[tuple[Any, ...]], by_step: Mapping[str | None, Mapping[str, Figures]]
+) -> tuple[Revision, ...]:
+    """Return the newest, each compared with the one before, which may be left out itself."""
+    found = []
+    for place, (revision, *row) in enumerate(totals[:REVISIONS]):
+        before = by_step[totals[place + 1][0]] if place + 1 < len(totals) else {}
+        found.append(
+            Revision(
+                revision=revision,
+                first_at=row[-3],
+                last_at=row[-2],
+                total=_figures(row),
+                by_step=by_step[revision],
+                worse=_worse(by_step[revision], before),
+            )
+        )
+    return tuple(found)
+
+
+def _worse(now: Mapping[str, Figures], before: Mapping[str, Figures]) -> dict[str, float]:
+    rises = {
+        step: figures.failure_rate - before[step].failure_rate
+        for step, figures in now.items()
+        if step in before
+    }
+    return {step: rise for step, rise in rises.items() if round(rise, 9) > RISE}
