@@ -175,6 +175,19 @@ def pages(server: Server, _: int) -> Iterator[Figure]:
         yield Figure(f"{page}, ms", milliseconds, counted, "sequential count", at_most=most)
 
 
+def insights(server: Server, _: int) -> Iterator[Figure]:
+    # One round: its pages and counts are interleaved already.
+    most = {"list, 24h": 1.2, "list, 30d": 4, "class, 24h": 0.5, "class, 30d": 4}
+    for attempts, runs in (("1,000,000", 200_000), ("10,000,000", 2_000_000)):
+        url = server.fresh_database()
+        taken = measure("pgbus_insights", url, str(runs))
+        server.drop(url)
+        counted = taken.pop("count")
+        for page, milliseconds in taken.items():
+            name = f"insights, {attempts} attempts, {page}, ms"
+            yield Figure(name, milliseconds, counted, "sequential count", at_most=most[page])
+
+
 def rendering(server: Server, _: int) -> Iterator[Figure]:
     # One round: the best of many takes.
     taken = interleave(server, 1, "pgbus_rendering")["pgbus_rendering"]
@@ -195,5 +208,6 @@ GROUPS: dict[str, Callable[[Server, int], Iterator[Figure]]] = {
     "fan_outs": fan_outs,
     "sweep": sweep,
     "pages": pages,
+    "insights": insights,
     "rendering": rendering,
 }

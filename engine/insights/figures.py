@@ -95,36 +95,48 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How the attempts went by step, and by app revision, that which claimed last first."""
+    """How the attempts went by step, and by app revision, that which claimed last first.
+
+    `reached` counts the runs that started in the span and have an attempt of a step, ended or not.
+    """
 
     by_step: Mapping[str, Figures]
+    reached: Mapping[str, int]
     revisions: tuple[Revision, ...]
 
 
-#: An attempt that ended in the span is of a run that is ongoing and has moved since, or ended in it: those are
-#: found by indexes that name no attempt.
+_BEGAN = "created_at >= CAST(:since AS timestamptz) AND created_at < CAST(:until AS timestamptz)"
+
+#: An attempt that ended in the span is of a run that is ongoing and has moved since, or ended in it or later: those
+#: are found by indexes that name no attempt. So is every run that was started in it. A step that was reached has
+#: a first attempt.
 _ATTEMPTS = f"""
 WITH run AS MATERIALIZED (
-    SELECT workflow_id FROM {{schema}}.workflows
+    SELECT workflow_id, {_BEGAN} AS began FROM {{schema}}.workflows
      WHERE workflow_class = :workflow_class AND ended_at >= CAST(:since AS timestamptz)
     UNION ALL
-    SELECT workflow_id FROM {{schema}}.workflows
+    SELECT workflow_id, {_BEGAN} FROM {{schema}}.workflows
      WHERE workflow_class = :workflow_class AND lane IN ('moving', 'waiting', 'paused')
        AND updated_at >= CAST(:since AS timestamptz)),
 attempt AS (
-    SELECT s.step_name, s.revision, s.started_at IS NOT NULL AS claimed, s.started_at, s.finished_at,
-           s.error_class IS NOT NULL AS failed, s.outcome = 'reattempted' AS reattempted,
-           s.status = 'skipped' AS skipped,
-           CASE WHEN s.status = 'completed'
-                  OR s.status = 'failed' AND coalesce(s.error_class, '') NOT IN ('{qualified_name(StepStalled)}',
-                                                                                '{qualified_name(WaitTimedOut)}')
+    SELECT s.step_name, s.revision, e.ended, e.ended AND s.started_at IS NOT NULL AS claimed,
+           s.started_at, s.finished_at, s.error_class IS NOT NULL AS failed,
+           s.outcome = 'reattempted' AS reattempted, s.status = 'skipped' AS skipped,
+           s.attempt = 1 AND run.began AS reached,
+           CASE WHEN e.ended
+                 AND (s.status = 'completed'
+                      OR s.status = 'failed'
+                         AND coalesce(s.error_class, '') NOT IN ('{qualified_name(StepStalled)}',
+                                                                 '{qualified_name(WaitTimedOut)}'))
                 THEN extract(epoch FROM s.finished_at - s.started_at)::double precision END AS run,
-           CASE WHEN s.started_at >= s.scheduled_at
+           CASE WHEN e.ended AND s.started_at >= s.scheduled_at
                 THEN extract(epoch FROM s.started_at - s.scheduled_at)::double precision END AS pickup
       FROM run JOIN {{schema}}.workflow_steps s USING (workflow_id)
-     WHERE s.finished_at >= CAST(:since AS timestamptz) AND s.finished_at < CAST(:until AS timestamptz))
-SELECT grouping(step_name) = 0, grouping(revision) = 0, step_name, revision, count(*),
-       count(*) FILTER (WHERE failed), count(*) FILTER (WHERE reattempted), count(*) FILTER (WHERE skipped),
+     CROSS JOIN LATERAL (SELECT coalesce(s.finished_at >= CAST(:since AS timestamptz)
+                                         AND s.finished_at < CAST(:until AS timestamptz), false)) e (ended))
+SELECT grouping(step_name) = 0, grouping(revision) = 0, step_name, revision,
+       count(*) FILTER (WHERE reached), count(*) FILTER (WHERE ended), count(*) FILTER (WHERE ended AND failed),
+       count(*) FILTER (WHERE ended AND reattempted), count(*) FILTER (WHERE ended AND skipped),
        count(run), percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY run),
        count(pickup), percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY pickup),
        min(finished_at), max(finished_at), max(started_at)
@@ -140,17 +152,19 @@ def attempts(connection: Connection, span: Span, workflow_class: str) -> Attempt
         _ATTEMPTS, workflow_class=workflow_class, since=span.since, until=span.until
     )
     by_step: dict[str, Figures] = {}
+    reached_by: dict[str, int] = {}
     totals: list[tuple[Any, ...]] = []
     of_revisions: dict[str | None, dict[str, Figures]] = {}
-    for of_step, of_revision, step_name, revision, *row in rows:
+    for of_step, of_revision, step_name, revision, reached, *row in rows:
         if not of_revision:
             by_step[step_name] = _figures(row)
+            reached_by[step_name] = reached
         elif of_step:
             of_revisions.setdefault(revision, {})[step_name] = _figures(row)
         else:
             totals.append((revision, *row))
     totals.sort(key=lambda row: (row[-1], row[-3]), reverse=True)
-    return Attempts(by_step, _revisions(totals, of_revisions))
+    return Attempts(by_step, reached_by, _revisions(totals, of_revisions))
 
 
 def _figures(row: Sequence[Any]) -> Figures:

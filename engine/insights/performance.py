@@ -138,15 +138,6 @@ SELECT CASE WHEN ended_at IS NULL THEN current_step END, status, count(*)
  GROUP BY 1, 2
 """
 
-#: Every step that was reached has a first attempt.
-_REACHED = """
-SELECT s.step_name, count(*)
-  FROM {schema}.workflows w JOIN {schema}.workflow_steps s ON s.workflow_id = w.workflow_id AND s.attempt = 1
- WHERE w.workflow_class = :workflow_class AND w.lane IN ('moving', 'waiting', 'paused', 'finished', 'cancelled')
-   AND w.created_at >= CAST(:since AS timestamptz) AND w.created_at < CAST(:until AS timestamptz)
- GROUP BY s.step_name
-"""
-
 #: The index of the ends has all that is asked. The whole comes without a bin.
 _DURATIONS = """
 SELECT bin, count(*), percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY seconds)
@@ -187,7 +178,7 @@ def performance(
         steps=_steps(definition, here, attempts),
         throughput=buckets,
         durations=_durations(connection, span, workflow_class),
-        funnel=_funnel(connection, span, workflow_class, definition),
+        funnel=_funnel(connection, span, workflow_class, definition, attempts.reached),
         revisions=attempts.revisions,
         headline=headline.headline(attempts.revisions, stuck_at, buckets, span),
     )
@@ -213,7 +204,7 @@ def _steps(
 ) -> tuple[StepInsight, ...]:
     declared = {step.name: step for step in definition.steps} if definition else {}
     live = [name for name, step in declared.items() if not step.removed]
-    told = {*here, *attempts.by_step}
+    told = {*here, *(name for name, found in attempts.by_step.items() if found.ended)}
     return tuple(
         _step(name, declared.get(name), here.get(name, {}), attempts.by_step.get(name, Figures()))
         for name in _in_order(live, told)
@@ -244,7 +235,11 @@ def _step(
 
 
 def _funnel(
-    connection: Connection, span: Span, workflow_class: str, definition: Definition | None
+    connection: Connection,
+    span: Span,
+    workflow_class: str,
+    definition: Definition | None,
+    reached: Mapping[str, int],
 ) -> Funnel:
     asked = {"workflow_class": workflow_class, "since": span.since, "until": span.until}
     now: Here = defaultdict(dict)
@@ -254,13 +249,12 @@ def _funnel(
             ended[RunStatus(status)] = runs
         else:
             now[step_name][RunStatus(status)] = runs
-    reached = dict(connection.rows(_REACHED, **asked))
     live = [step.name for step in definition.steps if not step.removed] if definition else []
     return Funnel(
         started=sum(ended.values()) + sum(sum(count.values()) for count in now.values()),
         steps=tuple(
             Reached(name, reached.get(name, 0), now.get(name, {}))
-            for name in _in_order(live, {*reached, *now})
+            for name in _in_order(live, {*now, *(name for name, runs in reached.items() if runs)})
         ),
         finished=ended.get(RunStatus.FINISHED, 0),
         cancelled=ended.get(RunStatus.CANCELLED, 0),
