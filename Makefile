@@ -10,7 +10,7 @@ RUNS ?= 500
 DURATION ?= 150
 
 .DEFAULT_GOAL := help
-.PHONY: help demo screenshots test chaos check lint types imports format bench constraints clean
+.PHONY: help demo screenshots test chaos check lint types imports format bench docs constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,6 +58,9 @@ format: $(STAMP) ## format the code and mend what can be mended
 bench: $(STAMP) ## measure speed and memory, each figure beside its reference (minutes)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m bench
+
+docs: $(STAMP) ## build the documents as a site, into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 constraints: $(STAMP) ## renew constraints.txt, the versions that CI installs
 	$(BIN)/uv pip compile --quiet --upgrade --universal --all-extras --no-emit-index-url \

@@ -2,22 +2,17 @@
 
 import os
 import re
-import shlex
 import subprocess
 import sys
-from unittest import mock
 
-import click
 import pytest
 from contracts.documents import ALL, GUIDE, ROOT, TAUGHT, blocks, blocks_in
 
 import pgbus
 from pgbus.engine import errors
-from pgbus.engine.cli import main
 from pgbus.engine.settings import Settings
 
 README = ROOT / "README.md"
-RUN = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 
 ERRORS = {name for name in pgbus.__all__ if isinstance(getattr(pgbus, name), type)
@@ -51,7 +46,7 @@ def examples(tmp_path_factory):
     """The guide's modules where their first lines say, and each page's other blocks as one module."""
     folder = tmp_path_factory.mktemp("examples")
     for block in blocks_in(list(GUIDE.glob("*.md")), "python"):
-        path = folder / (block.module or f"guide_{block.page.stem}.py")
+        path = folder / (block.module or f"guide_{block.page.stem.replace('-', '_')}.py")
         path.parent.mkdir(exist_ok=True)
         with path.open("a") as module:
             module.write(block.code + "\n\n")
@@ -100,45 +95,12 @@ def _python(folder, *arguments):
     )
 
 
-def _shown_commands():
-    """Each command line of pgbus in the documents, with its place and without the program."""
-    for block in blocks_in(ALL, "shell", "sh", "bash", "console"):
-        for line in block.code.splitlines():
-            words = shlex.split(line.removeprefix("$ "), comments=True)
-            while words and "=" in words[0]:
-                words.pop(0)
-            if words and words[0].split("/")[-1] == "pgbus":
-                yield str(block), [RUN if word == "$RUN" else word for word in words[1:]]
-
-
-@pytest.mark.parametrize(
-    ("place", "words"),
-    list(_shown_commands()),
-    ids=lambda one: one if isinstance(one, str) else " ".join(one),
-)
-def test_a_shown_command_is_one_that_pgbus_takes(place, words):
-    command, name = main, "pgbus"
-    with mock.patch.dict(os.environ, {"PGBUS_APP": "shop.app:bus"}):
-        while isinstance(command, click.Group):
-            name, words = words[0], words[1:]
-            found = command.get_command(click.Context(command), name)
-            assert found, f"{place}: there is no {name}"
-            command = found
-        command.make_context(name, list(words))
-
-
-def test_every_command_is_shown():
-    shown = {words[1] if words[0] == "workflows" else words[0] for _, words in _shown_commands()}
-    commands = main.list_commands(click.Context(main))
-    known = {*commands, *main.commands["workflows"].commands} - {"workflows"}
-    assert known - shown == set()
-
-
 def test_every_environment_variable_exists():
     known = {f"PGBUS_{name.upper()}" for name in Settings.__dataclass_fields__}
     sources = [
         *(ROOT / "engine").rglob("*.py"),
         *(ROOT / "dashboard").glob("*.py"),
+        *(ROOT / "mcp_server").glob("*.py"),
         *(ROOT / "tests").rglob("conftest.py"),
     ]
     known |= {name for path in sources for name in re.findall(r"\bPGBUS_[A-Z_]+", path.read_text())}
