@@ -2,9 +2,11 @@
 
 failures    what becomes of an error: one line and an exit code
 app         --app: the host's bus
-workflows, migrate, processes, doctor    the commands, one noun a module
+workflows, queues, jobs, dead_letters, migrate, processes, doctor    the commands, one noun a module
+attention, stats, bulk    of `workflows`: what is stuck, figures, and verbs with --all
+options, filters, presses    what several of them take
 documents   answers as JSON
-answers, sentences, tables       answers for people
+answers, messages, effects, sentences, tables       answers for people
 """
 
 from __future__ import annotations
@@ -14,10 +16,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pgbus.engine.cli.attention import attention
+from pgbus.engine.cli.dead_letters import dead_letters
 from pgbus.engine.cli.doctor import doctor
 from pgbus.engine.cli.failures import Commands
+from pgbus.engine.cli.jobs import jobs
 from pgbus.engine.cli.migrate import migrate
-from pgbus.engine.cli.processes import dispatcher, start, worker
+from pgbus.engine.cli.processes import dispatcher, processes, start, worker
+from pgbus.engine.cli.queues import queues
+from pgbus.engine.cli.stats import stats
 from pgbus.engine.cli.workflows import workflows
 
 if TYPE_CHECKING:
@@ -71,13 +78,19 @@ def main() -> None:
     \b
     Exit codes:
       0  done
-      1  refused: the run's state does not allow it, there is no such run, its class
-         is not loaded, the schema is not current (also: migrate --check); doctor found
-         what keeps runs from going on
+      1  refused: the run's or message's state does not allow it, there is no such run,
+         class, queue or message, a class is not loaded, the schema is not current (also:
+         migrate --check); you said no; doctor found what keeps runs from going on
       2  wrong usage, a bad setting, or an application that cannot be loaded
-      3  the database cannot be reached
+      3  the database cannot be reached, or does not answer in time
+      4  of many (--all) some failed, or it was stopped before all were taken
     """  # noqa: D301 (click takes the character itself)
 
 
-for command in (migrate, start, worker, dispatcher, workflows, doctor):
+for command in (
+    *(migrate, start, worker, dispatcher),
+    *(workflows, queues, jobs, dead_letters, processes, doctor),
+):
     main.add_command(command)
+workflows.add_command(attention)
+workflows.add_command(stats)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from pgbus.engine import errors
 from pgbus.engine.cli.tables import printable
 from pgbus.engine.errors import InvalidSetting, PgbusError
 from pgbus.engine.storage.database import cause_of, is_passing
@@ -32,9 +33,15 @@ class BadSetting(Failure):
 
 
 class DatabaseAway(Failure):
-    """PostgreSQL cannot be reached."""
+    """PostgreSQL cannot be reached, or does not answer in time."""
 
     exit_code = 3
+
+
+class Incomplete(Failure):
+    """Of many things that were to be done, some failed or were not begun."""
+
+    exit_code = 4
 
 
 class Commands(click.Group):
@@ -65,6 +72,8 @@ def _failure(error: Exception) -> click.ClickException | None:
             return error
         case InvalidSetting():
             return BadSetting(str(error))
+        case errors.DatabaseAway() | errors.ReadTimeout():
+            return DatabaseAway(str(error))
         case PgbusError():
             return Refused(str(error))
     if is_passing(error):

@@ -72,7 +72,8 @@ def state_sentence(run: RunSummary, zone: ZoneInfo) -> str:
     match run.status, run.attempt_status:
         case RunStatus.READY, _:
             due = "is due" if run.due else f"runs at {at(run.scheduled_at, zone)}"
-            return f"{step} {due}{_woken(run)}"
+            where = " on a paused queue" if run.queue_paused else ""
+            return f"{step} {due}{where}{_woken(run)}"
         case RunStatus.PERFORMING, _:
             return f"performing {step}, attempt {run.attempt}"
         case RunStatus.WAITING, _:
@@ -112,17 +113,12 @@ def _clock(run: RunSummary, zone: ZoneInfo) -> str:
     if run.late_since is not None:
         told += f", late since {at(run.late_since, zone)}"
     if run.overdue_seconds is not None:
-        passed = f"its deadline passed {_about(run.overdue_seconds)} ago"
+        passed = f"its deadline passed {about(run.overdue_seconds)} ago"
         return f"{told}; {passed}, and the next sweep {_AT_DEADLINE[run.on_timeout]}"
     until = at(run.timeout_at, zone) if run.timeout_at else None
     if run.late_since is None:
         return f"{told}, until {until}" if until else told
     return f"{told}, next notice at {until}" if until else f"{told}; no further notice is due"
-
-
-def _about(seconds: float) -> str:
-    """Return seconds without fractions, a minute and more as clock time."""
-    return f"{seconds:.0f} s" if seconds < _MINUTE else duration(seconds)
 
 
 def _woken(run: RunSummary) -> str:
@@ -190,6 +186,11 @@ def duration(seconds: float | None) -> str:
     if seconds is None:
         return ""
     return f"{seconds:.3f} s" if seconds < _MINUTE else str(timedelta(seconds=round(seconds)))
+
+
+def about(seconds: float) -> str:
+    """Return seconds without fractions, a minute and more as clock time."""
+    return f"{seconds:.0f} s" if seconds < _MINUTE else duration(seconds)
 
 
 def _words(name: str) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
 import re
 import traceback
 from datetime import datetime
@@ -16,8 +14,11 @@ import click
 from pgbus.engine import codec
 from pgbus.engine.cli.answers import detail_text, oldest_first, page_text
 from pgbus.engine.cli.app import app_option, opened
+from pgbus.engine.cli.bulk import ALL_HELP, or_all
 from pgbus.engine.cli.documents import document
 from pgbus.engine.cli.failures import Refused
+from pgbus.engine.cli.filters import class_hint, run_filters
+from pgbus.engine.cli.options import Count, actor_option, json_option, reason_option
 from pgbus.engine.cli.sentences import at, state_sentence, typed
 from pgbus.engine.cli.tables import printable
 from pgbus.engine.definition import options, registry
@@ -26,6 +27,7 @@ from pgbus.engine.errors import BadCursor, InvalidTransition, RunNotFound, StepN
 from pgbus.engine.insights import runs, signals
 from pgbus.engine.insights.detail import detail
 from pgbus.engine.insights.runs import RunFilter
+from pgbus.engine.runner.bulk import VERBS
 from pgbus.engine.runner.error_record import record_error
 from pgbus.engine.runner.run import Run
 from pgbus.engine.states import NEEDS_CLASS, RunStatus, Verb
@@ -86,25 +88,6 @@ def _payload(
     return payload
 
 
-class _Count(click.IntRange):
-    """A whole number of at least 1."""
-
-    def __init__(self, most: int | None = None) -> None:
-        super().__init__(1, most)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number; say which ones there are when it is none of them."""
-        try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter:
-            wanted = "of at least 1" if self.max is None else f"from 1 to {self.max}"
-            self.fail(f"{value!r} is not a whole number {wanted}.", param, ctx)
-
-
-_run_argument = click.argument("workflow_id", type=click.UUID, metavar="ID")
-_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-
-
 @click.group()
 def workflows() -> None:
     """Look at runs, and act on them."""
@@ -119,18 +102,12 @@ def workflows() -> None:
     show_default=True,
     help="Of the run.",
 )
-@click.option(
-    "--class", "workflow_class", metavar="DOTTED.NAME", help="Such as shop.workflows.OrderWorkflow."
-)
-@click.option("--step", "current_step", metavar="NAME", help="The step a run is on.")
-@click.option("--error", "error_class", metavar="CLASS", help="Of a run's newest attempt.")
-@click.option("--subject-type", metavar="TYPE")
-@click.option("--subject-id", metavar="ID")
+@run_filters
 @click.option("--id", "workflow_id", type=click.UUID, metavar="ID")
-@click.option("--limit", type=_Count(_LONGEST_PAGE), default=50, show_default=True)
+@click.option("--limit", type=Count(_LONGEST_PAGE), default=50, show_default=True)
 @click.option("--after", metavar="CURSOR", help="Go on to older runs, from where a page ended.")
 @click.option("--before", metavar="CURSOR", help="Go back to newer runs, from where a page began.")
-@_json_option
+@json_option
 def list_command(
     app: str | None,
     status: str,
@@ -166,21 +143,21 @@ def list_command(
             )
         zone = _zone(bus)
     click.echo(document(page) if as_json else page_text(page, zone, hides_ended=hides))
-    if not (as_json or page.runs or hides) and (hint := _class_hint(wanted.workflow_class, app)):
+    if not (as_json or page.runs or hides) and (hint := class_hint(wanted.workflow_class, app)):
         click.echo(hint)
 
 
 @workflows.command()
-@_run_argument
+@click.argument("workflow_id", type=click.UUID, metavar="ID")
 @app_option()
 @click.option(
     "--limit",
-    type=_Count(),
+    type=Count(),
     default=100,
     show_default=True,
     help="At most this many of the newest attempts, signals and events.",
 )
-@_json_option
+@json_option
 def show(workflow_id: UUID, app: str | None, limit: int, *, as_json: bool) -> None:
     """Show a run with its attempts, its signals and its audit trail."""
     with opened(app) as bus:
@@ -291,14 +268,6 @@ def _summary(bus: Pgbus, run: Run) -> RunSummary:
         return runs.summary(connection, bus.settings, run.workflow_id)
 
 
-def _default_actor() -> str:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
-        user = str(os.getuid())
-    return f"cli:{user}"
-
-
 _SIGNAL_FIELDS = (
     "signal_id",
     "name",
@@ -334,11 +303,11 @@ _PARAMETERS: dict[Verb, list[Callable[..., Any]]] = {
 #: In the list of commands, where a line has room for no more.
 _SHORT_HELP = {
     Verb.PAUSE: "Let nothing more of a run start.",
-    Verb.RESUME: "Let a paused run go on.",
+    Verb.RESUME: "Let a paused run go on, or all that match.",
     Verb.RESUME_AT: "Let a paused run go on with another step.",
-    Verb.CANCEL: "End a run.",
+    Verb.CANCEL: "End a run, or all that match.",
     Verb.SKIP: "Leave out the step a paused run is on.",
-    Verb.RUN_NOW: "Run the scheduled step at once.",
+    Verb.RUN_NOW: "Run the scheduled step at once, of a run or all that match.",
     Verb.RESCHEDULE: "Move the scheduled step to a moment.",
     Verb.SIGNAL: "Send a signal to a run.",
     Verb.RERUN: "Start an ended run anew.",
@@ -347,42 +316,34 @@ _SHORT_HELP = {
 
 def _add_command(verb: Verb) -> None:
     command = _signal if verb is Verb.SIGNAL else _act(verb)
+    of_many = verb in VERBS
+    if of_many:
+        command = or_all(verb, command)
+    run_argument = click.argument(
+        "workflow_id", type=click.UUID, metavar="[ID]" if of_many else "ID", required=not of_many
+    )
     parameters = [
-        _json_option,
-        click.option("--reason", metavar="TEXT", help="Why; it goes on the audit trail."),
-        click.option(
-            "--actor",
-            default=_default_actor,
-            metavar="NAME",
-            help="Who asks, for the audit trail; else cli: and your user name.",
-        ),
+        json_option,
+        reason_option,
+        actor_option,
         app_option(
             why=f"{typed(verb)} must know the steps of the run's class"
             if verb in NEEDS_CLASS
             else None
         ),
         *reversed(_PARAMETERS.get(verb, [])),
-        _run_argument,
+        run_argument,
     ]
     for parameter in parameters:
         command = parameter(command)
     help_text = getattr(Run, verb).__doc__.partition("\n")[0]
+    if of_many:
+        help_text += f"\n\n{ALL_HELP}"
     workflows.command(typed(verb), help=help_text, short_help=_SHORT_HELP[verb])(command)
 
 
 for each in Verb:
     _add_command(each)
-
-
-def _class_hint(workflow_class: str | None, app: str | None) -> str | None:
-    """Tell what may be wrong with a name that matched nothing; None for that of a loaded class."""
-    known = [definition.name for definition in registry.definitions()]
-    if workflow_class is None or workflow_class in known:
-        return None
-    hint = "--class takes a whole dotted name, such as shop.workflows.OrderWorkflow."
-    if app:
-        hint += f" {app} knows {', '.join(known) or 'no workflow class'}."
-    return printable(hint)
 
 
 def _zone(bus: Pgbus) -> ZoneInfo:

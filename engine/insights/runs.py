@@ -12,7 +12,7 @@ from pgbus.engine.definition import registry
 from pgbus.engine.definition.policy import qualified_name
 from pgbus.engine.errors import BadCursor, RunNotFound, StepStalled
 from pgbus.engine.insights import selection, stuck
-from pgbus.engine.insights.stuck import HeldEnd, StuckReason
+from pgbus.engine.insights.stuck import HeldEnd, Member, StuckReason
 from pgbus.engine.states import (
     ONGOING,
     AttemptStatus,
@@ -79,6 +79,7 @@ class StepPlace:
 class RunSummary:
     """A run and its newest attempt, without documents; `due` says its step could run now.
 
+    `queue_paused`: no worker reads the queue of its attempt until somebody resumes that.
     `waiting_for` describes the signal that the attempt waits or waited for; `batch_id` names the batch.
     While the wait lasts: `waiting_since`, the deadline `timeout_at` (None: none, or its run is paused),
     the missed one `late_since`, and how many of the batch's jobs are open (None: it has no such row).
@@ -101,6 +102,7 @@ class RunSummary:
     attempt_status: AttemptStatus
     scheduled_at: datetime
     due: bool
+    queue_paused: bool
     error_class: str | None
     held: Move | None
     created_at: datetime
@@ -149,6 +151,7 @@ _COLUMNS = {
     "attempt_status": "s.status",
     "scheduled_at": "s.scheduled_at",
     "due": "s.status = 'scheduled' AND s.scheduled_at <= clock_timestamp()",
+    "queue_paused": "s.queue = ANY (ARRAY(SELECT q.queue FROM {schema}.queues q))",
     "error_class": "s.error_class",
     "held": "s.held ->> 'move'",
     "created_at": "w.created_at",
@@ -193,6 +196,9 @@ _ONE = (
     _SUMMARIES.replace("{runs}", "{schema}.workflows")
     + " WHERE w.workflow_id = CAST(:workflow_id AS uuid)"
 )
+
+#: Runs, given as `w`, so that something can be asked of each as it is now.
+_MEMBERS = "SELECT w.workflow_id::text, w.updated_at FROM {runs} w"
 
 #: Bounded, because no index finds every combination among the ended runs.
 _LATELY = 1000
@@ -274,6 +280,18 @@ def _rows(
         cursor_id=cursor and str(cursor.workflow_id),
         **selection.parameters(settings, wanted),
     )
+
+
+def oldest(
+    connection: Connection, settings: Settings, wanted: RunFilter, *, limit: int
+) -> list[Member]:
+    """Return at most `limit` of the runs that match, those that were started first."""
+    if not selection.lanes(wanted):
+        return []
+    found = selection.page(wanted, backwards=True, cursor=False)
+    statement = f"{_MEMBERS.replace('{runs}', f'({found})')} {selection.in_order(backwards=True)}"
+    rows = connection.rows(statement, limit=limit, **selection.parameters(settings, wanted))
+    return [Member(*row) for row in rows]
 
 
 def status_counts(

@@ -1,4 +1,4 @@
-"""A verb on the runs of a stuck group: on each by itself, as it was when it was found."""
+"""A verb on the runs of a stuck group, or of whatever else was found: on each by itself, as it was then."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import logging
 import time
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from pgbus.engine.errors import PgbusError, RunMoved, RunNotFound
 from pgbus.engine.insights import stuck
@@ -17,19 +18,24 @@ from pgbus.engine.states import Verb
 from pgbus.engine.storage.database import is_passing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
 
     from pgbus.engine.insights.stuck import GroupKey, Member
     from pgbus.engine.runner.services import Services
 
-#: So many runs are taken at once, unless somebody asks for fewer.
+T = TypeVar("T")
+
+#: So many are taken at once, unless somebody asks for fewer.
 LIMIT = 500
 
-#: No further run is taken then: each that is locked by another transaction costs ten seconds.
+#: No further one is taken then: each run that is locked by another transaction costs ten seconds.
 _LONGEST_SECONDS = 30.0
 
 _ACTS = {Verb.RESUME: control.resume, Verb.RUN_NOW: control.run_now, Verb.CANCEL: control.cancel}
+
+#: What can be asked of many runs at once.
+VERBS = frozenset(_ACTS)
 
 _log = logging.getLogger("pgbus.runner")
 
@@ -42,11 +48,11 @@ class _Ending(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkResult:
-    """What became of the runs that were taken.
+    """What became of those that were taken.
 
     `moved_on`: something else had moved them, so they were left alone. `first_failure` says why the
-    first of the `failed` did. `in_doubt`: PostgreSQL went away while this run was in hand, so nobody
-    knows whether the verb reached it. `may_be_more`: the limit, half a minute or an outage ended it
+    first of the `failed` did. `in_doubt`: PostgreSQL went away while this one was in hand, so nobody
+    knows whether the verb reached it. `may_be_more`: the limit, the time, who asked or an outage ended it
     before all that were asked for had been taken.
     """
 
@@ -56,6 +62,11 @@ class BulkResult:
     first_failure: str | None
     in_doubt: str | None
     may_be_more: bool
+
+    @property
+    def taken(self) -> int:
+        """How many were taken, whatever became of them."""
+        return self.done + self.moved_on + self.failed + (self.in_doubt is not None)
 
 
 def act(
@@ -89,40 +100,91 @@ def act(
             stuck_before=stuck_before,
             limit=min(at_most, limit + 1),
         )
-    endings = list(_endings(services, verb, found[:limit], actor=actor, reason=reason))
+    return on_runs(services, found, verb, actor=actor, reason=reason, limit=limit)
+
+
+def on_runs(
+    services: Services,
+    found: Sequence[Member],
+    verb: Verb,
+    *,
+    actor: str,
+    reason: str | None,
+    limit: int = LIMIT,
+    goes_on: Callable[[], bool] | None = None,
+) -> BulkResult:
+    """Ask one of `VERBS` of runs as they were found, in the manner of `press`."""
+    return press(
+        found,
+        partial(_is_done, services, verb, actor, reason),
+        limit=limit,
+        name=lambda member: member.workflow_id,
+        goes_on=goes_on,
+    )
+
+
+def press(
+    found: Sequence[T],
+    ask: Callable[[T], bool],
+    *,
+    limit: int,
+    name: Callable[[T], str],
+    goes_on: Callable[[], bool] | None = None,
+) -> BulkResult:
+    """Ask something of each that was found, at most `limit`; `ask` returns False of one that has moved on.
+
+    `name` is what one is called in the result and the log. `goes_on` tells after each whether another may be
+    taken; without it that is so for half a minute.
+    """
+    endings = list(_endings(found[:limit], ask, name, goes_on or _half_a_minute()))
     failures = [ending for ending in endings if isinstance(ending, str)]
     return BulkResult(
         done=endings.count(_Ending.DONE),
         moved_on=endings.count(_Ending.MOVED_ON),
         failed=len(failures),
         first_failure=failures[0] if failures else None,
-        in_doubt=(found[len(endings) - 1].workflow_id if _Ending.IN_DOUBT in endings else None),
+        in_doubt=name(found[len(endings) - 1]) if _Ending.IN_DOUBT in endings else None,
         may_be_more=len(endings) < len(found),
     )
 
 
-def _endings(
-    services: Services, verb: Verb, members: Sequence[Member], *, actor: str, reason: str | None
-) -> Iterator[_Ending | str]:
-    """Yield what became of each run, a text where the verb failed, until it has to end."""
+def _half_a_minute() -> Callable[[], bool]:
     last_start = time.monotonic() + _LONGEST_SECONDS
-    for member in members:
-        ending = _ask(services, verb, member, Request(actor, reason, seen=member.updated_at))
+    return lambda: time.monotonic() <= last_start
+
+
+def _endings(
+    found: Sequence[T],
+    ask: Callable[[T], bool],
+    name: Callable[[T], str],
+    goes_on: Callable[[], bool],
+) -> Iterator[_Ending | str]:
+    """Yield what became of each, a text where the verb failed, until it has to end."""
+    for one in found:
+        ending = _ending(one, ask, name)
         yield ending
-        if ending is _Ending.IN_DOUBT or time.monotonic() > last_start:
+        if not goes_on() or ending is _Ending.IN_DOUBT:
             return
 
 
-def _ask(services: Services, verb: Verb, member: Member, request: Request) -> _Ending | str:
+def _ending(one: T, ask: Callable[[T], bool], name: Callable[[T], str]) -> _Ending | str:
+    try:
+        return _Ending.DONE if ask(one) else _Ending.MOVED_ON
+    except PgbusError as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001 (what fails one, even a bug, must not hide what was done)
+        if is_passing(error):
+            return _Ending.IN_DOUBT
+        _log.exception("The press failed on %s.", name(one))
+        return f"{type(error).__qualname__}: {error}"
+
+
+def _is_done(
+    services: Services, verb: Verb, actor: str, reason: str | None, member: Member
+) -> bool:
+    request = Request(actor, reason, seen=member.updated_at)
     try:
         _ACTS[verb](services, member.workflow_id, request)
     except (RunMoved, RunNotFound):
-        return _Ending.MOVED_ON
-    except PgbusError as error:
-        return str(error)
-    except Exception as error:  # noqa: BLE001 (what fails one run, even a bug, must not hide what was done)
-        if is_passing(error):
-            return _Ending.IN_DOUBT
-        _log.exception("%s of run %s failed.", verb, member.workflow_id)
-        return f"{type(error).__qualname__}: {error}"
-    return _Ending.DONE
+        return False
+    return True

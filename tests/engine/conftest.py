@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
+from click.testing import CliRunner
 from support.driving import Driver
 from support.replay import assert_trail_replays
 
 from pgbus import Pgbus
+from pgbus.engine.cli import main
 
 
 def pytest_configure(config):
@@ -34,3 +38,23 @@ def bus(database, bus_options, request):
 @pytest.fixture
 def driver(bus):
     return Driver(bus)
+
+
+@pytest.fixture
+def pgbus(database, tmp_path, monkeypatch):
+    """Runs the command in this process, on the test's database; `shop:make` makes a bus for it."""
+    (tmp_path / "shop.py").write_text(
+        "from pgbus import Pgbus\ndef make():\n    return Pgbus()\n", encoding="utf-8"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    monkeypatch.setenv("PGBUS_DATABASE_URL", database.url)
+
+    def pgbus(*arguments, expect=0):
+        result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+        assert result.exit_code == expect, (result.output, result.exception)
+        return result
+
+    yield pgbus
+    sys.modules.pop("shop", None)

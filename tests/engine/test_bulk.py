@@ -277,7 +277,7 @@ def test_a_bug_fails_its_run_is_logged_and_hides_nothing(press, monkeypatch, cap
         result = press(PAUSED, Verb.RESUME)
     assert figures(result) == (2, 0, 1, False)
     assert result.first_failure == "ZeroDivisionError: a bug"
-    assert f"resume of run {runs[1].workflow_id} failed" in caplog.text
+    assert f"failed on {runs[1].workflow_id}" in caplog.text
     assert "ZeroDivisionError" in caplog.text
 
 

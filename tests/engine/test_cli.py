@@ -13,8 +13,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
+import click
 import pytest
-from click.testing import CliRunner
 
 from pgbus import SignalMatcher, Workflow, step
 from pgbus.engine.cli import main
@@ -48,26 +48,6 @@ class Parcel(Workflow):
 class Refund(Workflow):
     @step(wait_for=SignalMatcher("paid", lambda payload: payload["amount"] > 0))
     def pay(self): ...
-
-
-@pytest.fixture
-def pgbus(database, tmp_path, monkeypatch):
-    """Runs the command in this process, on the test's database; `shop:make` makes a bus for it."""
-    (tmp_path / "shop.py").write_text(
-        "from pgbus import Pgbus\ndef make():\n    return Pgbus()\n", encoding="utf-8"
-    )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "shop", raising=False)
-    monkeypatch.setenv("PGBUS_DATABASE_URL", database.url)
-
-    def pgbus(*arguments, expect=0):
-        result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-        assert result.exit_code == expect, (result.output, result.exception)
-        return result
-
-    yield pgbus
-    sys.modules.pop("shop", None)
 
 
 @pytest.fixture
@@ -314,7 +294,7 @@ class TestShow:
 class TestVerbs:
     def test_every_verb_has_a_command(self):
         names = {verb.replace("_", "-") for verb in Verb}
-        assert set(main.commands["workflows"].commands) == {"list", "show", *names}
+        assert names <= set(main.commands["workflows"].commands)
 
     @pytest.mark.parametrize(
         ("verb", "arguments", "status", "text"),
@@ -585,7 +565,7 @@ class TestExitCodes:
 
     def test_the_help_documents_them(self, pgbus):
         told = re.findall(r"^ {4}(\d)  ", pgbus("--help").stdout, re.MULTILINE)
-        assert told == ["0", "1", "2", "3"]
+        assert told == ["0", "1", "2", "3", "4"]
 
 
 def test_it_tells_its_version(pgbus):
@@ -593,7 +573,8 @@ def test_it_tells_its_version(pgbus):
 
 
 def test_no_first_line_of_a_commands_help_is_cut(pgbus):
-    for words in ((), ("workflows",)):
+    groups = [name for name, command in main.commands.items() if isinstance(command, click.Group)]
+    for words in ((), *([name] for name in groups)):
         assert "..." not in pgbus(*words, "--help").stdout.partition("Commands:")[2]
 
 

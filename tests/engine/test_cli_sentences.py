@@ -28,6 +28,7 @@ RUN = RunSummary(
     attempt_status=AttemptStatus.SCHEDULED,
     scheduled_at=THEN,
     due=False,
+    queue_paused=False,
     error_class=None,
     held=None,
     created_at=THEN,
