@@ -40,7 +40,10 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """A signal as a caller sends it, and who, why and in which host transaction (None: one of its own)."""
+    """A signal as a caller sends it, and who, why and in which host transaction (None: one of its own).
+
+    With `seen`, the run's `updated_at` as the caller knows it, it is refused once the run moved.
+    """
 
     name: str
     payload: Mapping[str, Any] | None = None
@@ -48,6 +51,7 @@ class Sending:
     actor: str = "app"
     reason: str | None = None
     session: HostSession | None = None
+    seen: datetime | None = None
 
 
 class Matcher(Protocol):

@@ -181,7 +181,7 @@ def resume_at(services: Services, workflow_id: str, step_name: str, request: Req
         reattempts.restart(it.connection, it.attempt)
         details = {"step": step_name} | (_close(it) or {})
         following = NextAttempt(step_name, services.queue_of(step))
-        _schedule(it, following, Event.RESUMED, details=details)
+        _schedule(services, it, following, Event.RESUMED, details=details)
         return _after(it)
 
 
@@ -225,7 +225,8 @@ def _resume(services: Services, it: LockedRun, definition: Definition) -> None:
             it.record(Event.RESUMED, RunStatus.PAUSED, RunStatus.WAITING, reason=it.request.reason)
         case _, AttemptStatus.SCHEDULED:
             queue = services.queue_of(definition.step(attempt.step_name))
-            transitions.resend(it.connection, attempt, at=None, queue=queue)
+            # The time it was paused is not one in which it was overdue.
+            transitions.resend(it.connection, attempt, at=attempt.scheduled_at, queue=queue)
             it.move(RunStatus.READY)
             it.record(Event.RESUMED, RunStatus.PAUSED, RunStatus.READY, reason=it.request.reason)
 
@@ -255,9 +256,9 @@ def locked(
             raise _refusal(verb, run, attempt)
         yield LockedRun(connection, run, attempt, verb, request, payloads)
     if request.session is None:
-        emission.emit(*payloads)
+        services.events.emit(*payloads)
     else:
-        emission.emit_after_commit(request.session, payloads)
+        services.events.emit_after_commit(request.session, payloads)
 
 
 _REFUSALS: dict[Verb, type[InvalidTransition]] = {
@@ -353,7 +354,7 @@ def _send_again(it: LockedRun, at: datetime, event: Event) -> RunRow:
 
 def _again(services: Services, it: LockedRun, definition: Definition, *, wait: float) -> None:
     step = definition.step(it.attempt.step_name)
-    _schedule(it, NextAttempt(step.name, services.queue_of(step), wait), Event.RESUMED)
+    _schedule(services, it, NextAttempt(step.name, services.queue_of(step), wait), Event.RESUMED)
 
 
 def _next_step(
@@ -368,10 +369,11 @@ def _next_step(
     if step is None:
         _end(it, RunStatus.FINISHED, Event.FINISHED, event, None, details=details)
     else:
-        _schedule(it, scheduled(step, services.queue_of), event, details=details)
+        _schedule(services, it, scheduled(step, services.queue_of), event, details=details)
 
 
 def _schedule(
+    services: Services,
     it: LockedRun,
     following: NextAttempt,
     event: Event,
@@ -379,7 +381,10 @@ def _schedule(
     details: dict[str, Any] | None = None,
 ) -> None:
     """Schedule an attempt; `event` is the verb's own, with the reason."""
-    step_id, attempt = transitions.schedule(it.connection, it.run.workflow_id, following)
+    trace = services.trace_here(after=it.attempt.trace)
+    step_id, attempt = transitions.schedule(
+        it.connection, it.run.workflow_id, following, trace=trace
+    )
     it.move(RunStatus.READY, current_step=following.step_name, step_id=step_id)
     it.record(event, it.run.status, RunStatus.READY, reason=it.request.reason, details=details)
     it.record(

@@ -262,6 +262,7 @@ class Run:
         actor: str = "app",
         reason: str | None = None,
         session: HostSession | None = None,
+        if_unmoved: bool = False,
     ) -> Signal:
         """Send a signal: the step that waits for it runs at once, a later one finds it stored.
 
@@ -270,7 +271,8 @@ class Run:
         that came with another name, `PayloadError` for a payload that cannot be stored or is not what
         the step declares.
         """
-        sending = Sending(name, payload, idempotency_key, actor, reason, session)
+        seen = self._row.updated_at if if_unmoved else None
+        sending = Sending(name, payload, idempotency_key, actor, reason, session, seen)
         return signals.signal(self._services, self.workflow_id, sending)
 
     def rerun(

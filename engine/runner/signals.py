@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def signal(services: Services, workflow_id: str, sending: Sending) -> Signal:
     """Store the signal; wake the step that waits for it. A key used before changes nothing."""
     new = _checked(services, sending)
-    request = Request(sending.actor, sending.reason, sending.session)
+    request = Request(sending.actor, sending.reason, sending.session, seen=sending.seen)
     with control.locked(services, workflow_id, Verb.SIGNAL, request) as it:
         if new.idempotency_key is not None:
             earlier = storage.by_key(it.connection, it.run.workflow_id, new.idempotency_key)
@@ -154,7 +154,8 @@ def _offer(services: Services, it: LockedRun, definition: Definition | None) -> 
         messages.nudge(it.connection, attempt.queue, it.run.workflow_id)
     elif (row := match(it.connection, attempt, step)) is not None:
         queue = services.queue_of(step)
-        wake_with(it.connection, it.run, attempt, row, queue=queue, actor=actor)
+        trace = services.trace_here(after=attempt.trace)
+        wake_with(it.connection, it.run, attempt, row, queue=queue, trace=trace, actor=actor)
 
 
 def _step_of(definition: Definition | None, attempt: AttemptRow) -> Step | None:
@@ -180,6 +181,7 @@ def wake_with(
     row: SignalRow,
     *,
     queue: str,
+    trace: str | None,
     actor: str = "system",
 ) -> None:
     """Let a waiting attempt have this pending signal, and wake it."""
@@ -193,7 +195,7 @@ def wake_with(
         target=woken,
         actor=actor,
     )
-    wake(connection, run, attempt, source=woken, queue=queue, actor=actor)
+    wake(connection, run, attempt, source=woken, queue=queue, trace=trace, actor=actor)
 
 
 def take(
@@ -228,6 +230,7 @@ def wake(
     *,
     source: RunStatus,
     queue: str,
+    trace: str | None,
     timed_out: bool = False,
     actor: str = "system",
 ) -> None:
@@ -235,7 +238,7 @@ def wake(
 
     `source` is where the trail stands: at the run's status, or further when an event told of the wake.
     """
-    waits.wake(connection, run, attempt, queue=queue, timed_out=timed_out)
+    waits.wake(connection, run, attempt, queue=queue, timed_out=timed_out, trace=trace)
     trail.record(
         connection,
         run.workflow_id,

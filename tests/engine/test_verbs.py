@@ -192,18 +192,18 @@ def test_a_due_attempt_resumed_runs_once_however_many_messages_it_had(bus, drive
     assert messages(database, run) == []
 
 
-def test_an_attempt_that_came_due_while_paused_keeps_its_time_and_runs_at_once(
+def test_an_attempt_that_came_due_while_paused_is_due_from_the_resume_and_runs_at_once(
     bus, driver, database
 ):
     run = Postponed.start().pause()
-    due = database.value(
+    paused_at = database.value(
         "UPDATE pgbus.workflow_steps SET scheduled_at = scheduled_at - interval '2 hours'"
-        " RETURNING scheduled_at"
+        " RETURNING now()"
     )
     run.resume()
     driver.drain()
     assert run.steps[0].status == "completed"
-    assert run.steps[0].scheduled_at == due
+    assert paused_at <= run.steps[0].scheduled_at <= run.steps[0].started_at
 
 
 def test_resume_of_a_failed_step_makes_a_new_attempt_now(bus, driver):
@@ -888,6 +888,16 @@ def test_a_signal_that_is_only_stored_does_not_move_the_run(bus):
     run = Postponed.start()
     run.signal("hurry")
     assert run.pause(if_unmoved=True).status == "paused"
+
+
+def test_a_signal_to_the_run_as_it_was_seen_is_not_stored_once_it_moved(bus):
+    run = Postponed.start()
+    seen = Postponed.find(run.workflow_id)
+    run.pause()
+    with pytest.raises(RunMoved, match=r"signal of run .* paused at first now"):
+        seen.signal("hurry", if_unmoved=True)
+    assert run.signals == []
+    assert seen.reload().signal("hurry", if_unmoved=True).name == "hurry"
 
 
 def test_a_body_that_ends_moves_its_paused_run(bus, driver):
