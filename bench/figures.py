@@ -196,6 +196,14 @@ def rendering(server: Server, _: int) -> Iterator[Figure]:
     yield Figure("its HTML, bytes", taken["html_bytes"], 150_000, "150 KB", at_most=1)
 
 
+def observe(server: Server, _: int) -> Iterator[Figure]:
+    # One round: its workers are interleaved already.
+    ours = interleave(server, 1, "pgbus_observe")["pgbus_observe"]
+    label = "worker CPU per step, µs, tracing on"
+    yield Figure(label, ours["on"], ours["off"], "tracing off", at_most=1.01)
+    yield Figure(f"{label}, recorded", ours["recording"], ours["off"], "tracing off")
+
+
 GROUPS: dict[str, Callable[[Server, int], Iterator[Figure]]] = {
     "drain": drain,
     "latency": latency,
@@ -210,4 +218,5 @@ GROUPS: dict[str, Callable[[Server, int], Iterator[Figure]]] = {
     "pages": pages,
     "insights": insights,
     "rendering": rendering,
+    "observe": observe,
 }

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pgbus.engine import active
 from pgbus.engine.definition import registry
 from pgbus.engine.definition.workflow import Workflow
-from pgbus.engine.errors import SchemaOutdated
+from pgbus.engine.errors import InvalidSetting, SchemaOutdated
 from pgbus.engine.jobs import enqueue
 from pgbus.engine.jobs import registry as jobs
+from pgbus.engine.observe import metrics
+from pgbus.engine.observe.emission import Emitter
+from pgbus.engine.observe.reports import Reporters
 from pgbus.engine.processes.background import Background
 from pgbus.engine.runner import signals, start
 from pgbus.engine.runner.event_loop import EventLoop
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from pgbus.engine.definition.start import StartOptions
     from pgbus.engine.errors import AlreadyRunning
     from pgbus.engine.jobs.job import EnqueueOptions
+    from pgbus.engine.observe.reports import Reporter
+    from pgbus.engine.observe.tracing import Tracer
     from pgbus.engine.storage.runs import RunRow
 
 S = TypeVar("S")
@@ -41,7 +46,8 @@ class Pgbus:
     `session_factory` makes the host's SQLAlchemy sessions (a sessionmaker or a
     scoped_session): subjects are loaded through it and it is `self.session` in a step.
     `around` gives a context manager that is entered around every guard, body and job
-    (`app.app_context`, say). Everything else is a setting: a keyword here, else a
+    (`app.app_context`, say). `error_reporters` are called with each error of a step or job, and
+    with the facts around it. Everything else is a setting: a keyword here, else a
     `PGBUS_*` variable, else its default; see `Settings`.
     """
 
@@ -50,15 +56,20 @@ class Pgbus:
         *,
         session_factory: Callable[[], Any] | None = None,
         around: Callable[[], AbstractContextManager[Any]] | None = None,
+        error_reporters: Iterable[Reporter] = (),
         **settings: Any,
     ) -> None:
         self.settings = Settings.load(os.environ, **settings)
+        self._metrics = metrics.recorder(self.settings)
         self.services = Services(
             bus=self,
             settings=self.settings,
             database=Database(self.settings),
             host=Host(session_factory, around),
             event_loop=EventLoop(),
+            events=Emitter([self._metrics] if self._metrics else []),
+            reporters=Reporters(error_reporters),
+            tracer=_tracer() if self.settings.tracing else None,
         )
         self._queues: set[str] = set()
         self._definitions: set[tuple[str, str]] = set()
@@ -106,6 +117,8 @@ class Pgbus:
     def close(self) -> None:
         """Close its connections; have the process forget this bus."""
         active.remove_bus(self)
+        if self._metrics:
+            self._metrics.close()
         self.services.event_loop.close()
         self.services.database.close()
 
@@ -203,3 +216,13 @@ class Pgbus:
             for queue in sorted(unknown - messages.queues(connection)):
                 messages.create_queue(connection, queue)
         self._queues |= unknown
+
+
+def _tracer() -> Tracer:
+    try:
+        from pgbus.engine.observe.tracing import Tracer  # noqa: PLC0415 (only where it is wanted)
+    except ModuleNotFoundError:
+        raise InvalidSetting(
+            "tracing", "needs OpenTelemetry: pip install 'pgbus[opentelemetry]'"
+        ) from None
+    return Tracer()

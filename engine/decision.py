@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from pgbus.engine.states import Move
@@ -26,11 +26,15 @@ class EventEntry:
 
 @dataclass(frozen=True, slots=True)
 class ErrorEntry:
-    """An error as recorded on an attempt or a job: class, message, and a JSON document."""
+    """An error as recorded on an attempt or a job: class, message, and a JSON document.
+
+    `raised` is the error itself, for the host's reporters.
+    """
 
     error_class: str
     message: str
     document: str
+    raised: BaseException | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

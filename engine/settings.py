@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 from zoneinfo import ZoneInfo
 
 from sqlalchemy.engine import make_url
@@ -19,12 +19,18 @@ from pgbus.engine.queues import check_queue_name
 from pgbus.engine.states import StallAction
 
 _VARIABLE = "PGBUS_"
-_RESERVED = re.compile(r"PGBUS_(APP|REVISION|DASHBOARD_.*|MCP_.*|TEST_.*)")
+_RESERVED = re.compile(r"PGBUS_(APP|REVISION|DASHBOARD_.*|MCP_(?!WRITE_TOOLS$).*|TEST_.*)")
 _SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[smhd]?)")
 _UNITS = {"": "seconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True}
 _BOOLEANS |= {"false": False, "0": False, "no": False, "off": False}
+
+_METRICS_BACKENDS = ("prometheus", "statsd", "opentelemetry")
+_METRICS_METHODS = ("count", "observe", "gauge")
+_MAX_PORT = 65_535
+
+T = TypeVar("T")
 
 #: Largest element of a jsonb document.
 _MAX_JSONB = 2**28 - 1
@@ -163,7 +169,7 @@ def _text(value: object) -> str:
     return value
 
 
-def _optional(parse: Callable[[object], str]) -> Callable[[object], str | None]:
+def _optional(parse: Callable[[object], T]) -> Callable[[object], T | None]:
     return lambda value: None if value is None else parse(value)
 
 
@@ -177,6 +183,18 @@ def _or_none(parse: Callable[[object], timedelta]) -> Callable[[object], timedel
 
 _INSTANT = timedelta(milliseconds=1)
 _SECOND = timedelta(seconds=1)
+
+
+def _metrics_backend(value: object) -> object:
+    if value is None or (isinstance(value, str) and value in _METRICS_BACKENDS):
+        return value
+    if not all(callable(getattr(value, method, None)) for method in _METRICS_METHODS):
+        raise ValueError(
+            f"{value!r} must be one of {', '.join(_METRICS_BACKENDS)}, or an object with the methods "
+            f"{', '.join(_METRICS_METHODS)}"
+        )
+    return value
+
 
 _PARSERS: dict[str, Callable[[object], object]] = {
     "database_url": _url,
@@ -204,6 +222,13 @@ _PARSERS: dict[str, Callable[[object], object]] = {
     "app_revision": _optional(_text),
     "time_zone": _zone,
     "log_format": _choice("text", "json"),
+    "tracing": _boolean,
+    "metrics_backend": _metrics_backend,
+    "metrics_enabled": _boolean,
+    "metrics_port": _optional(_integer(1, _MAX_PORT)),
+    "statsd_host": _text,
+    "statsd_port": _integer(1, _MAX_PORT),
+    "mcp_write_tools": _boolean,
 }
 
 
@@ -244,6 +269,13 @@ class Settings:
     app_revision: str | None = None
     time_zone: str = "UTC"
     log_format: Literal["text", "json"] = "text"
+    tracing: bool = False
+    metrics_backend: object = None
+    metrics_enabled: bool = True
+    metrics_port: int | None = None
+    statsd_host: str = "127.0.0.1"
+    statsd_port: int = 8125
+    mcp_write_tools: bool = False
 
     @classmethod
     def load(cls, environ: Mapping[str, str], /, **keywords: object) -> Settings:
@@ -268,6 +300,10 @@ class Settings:
                 raise InvalidSetting(name, str(problem)) from None
             object.__setattr__(self, name, value)
         self._check_names_beside_the_prefix()
+        if self.metrics_port is not None and self.metrics_backend != "prometheus":
+            raise InvalidSetting(
+                "metrics_port", "is where Prometheus asks; set metrics_backend to 'prometheus', too"
+            )
 
     def _check_names_beside_the_prefix(self) -> None:
         named = [("workflow_queue", self.workflow_queue), *(("queues", one) for one in self.queues)]

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from pgbus.engine.errors import BatchNotFound, StepWaiting
 from pgbus.engine.jobs.batch import told
-from pgbus.engine.observe import emission
 from pgbus.engine.states import AttemptStatus
 from pgbus.engine.storage import batches
 from pgbus.testing import taking
@@ -55,7 +54,7 @@ def complete_fan_out(run: Run, *, failed: int = 0) -> Run:
     with services_of(run).database.transaction() as connection:
         finished = _finish(run, connection, attempt.batch_id, failed)
         payloads = told(connection, attempt.batch_id if finished else None)
-    emission.emit(*payloads)
+    services_of(run).events.emit(*payloads)
     with services_of(run).database.autocommit() as connection:
         queue, message_id = _completion(connection, attempt.batch_id)
     delivery = taking.take(run, queue, message_id)

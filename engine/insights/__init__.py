@@ -15,9 +15,12 @@ throughput  how many started and ended, bucket by bucket
 classes     how every workflow class is doing, one row each
 performance how one is doing; figures, how its attempts went; headline, what changed for the worse
 batches     a page of them; one with its jobs
-queues      what waits where, and for how long; dead letters
+queues      what waits where, for how long, and what is paused; messages, what one is
+jobs        those that are enqueued, and those that failed
+dead_letters   what failed too often, with why
 processes   who works, and on what
-liveness    which ongoing runs nothing will move on, and who serves them
+health      where the bus itself is in trouble
+liveness    which ongoing runs nothing will move on
 deployment  how the loaded classes fit the ongoing runs
 
 Answers are frozen and free of presentation; each takes a connection and writes nothing.

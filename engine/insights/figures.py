@@ -4,8 +4,9 @@ An attempt failed when an error was recorded, whatever followed; was reattempted
 of its step was asked for, by a policy, its body or a stall; was skipped when its step was. Each rate is
 a share of all that ended.
 
-Run time is from the claim to the end of the body; that of a fan-out has its jobs in it. It is unknown,
-and left out, when no body ended: skipped or cancelled from outside, stalled, a wait that timed out.
+Run time is from the claim to the end of the body; that of a fan-out has its jobs in it. It is left out where
+no body need have ended: skipped or cancelled, stalled, a wait that timed out, a step that its class does not
+declare.
 Pickup latency is from when the attempt was due to the claim; after a wait from the wake, after a pause at the
 earliest from the resume. One that was woken and never claimed has none.
 """
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pgbus.engine.definition.policy import qualified_name
-from pgbus.engine.errors import StepStalled, WaitTimedOut
+from pgbus.engine.errors import StepNotDefined, StepStalled, WaitTimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -105,6 +106,11 @@ class Attempts:
     revisions: tuple[Revision, ...]
 
 
+#: What an attempt fails with whose body did not end.
+_WITHOUT_BODY = ", ".join(
+    f"'{qualified_name(error)}'" for error in (StepStalled, WaitTimedOut, StepNotDefined)
+)
+
 _BEGAN = "created_at >= CAST(:since AS timestamptz) AND created_at < CAST(:until AS timestamptz)"
 
 #: An attempt that ended in the span is of a run that is ongoing and has moved since, or ended in it or later: those
@@ -125,9 +131,7 @@ attempt AS (
            s.attempt = 1 AND run.began AS reached,
            CASE WHEN e.ended
                  AND (s.status = 'completed'
-                      OR s.status = 'failed'
-                         AND coalesce(s.error_class, '') NOT IN ('{qualified_name(StepStalled)}',
-                                                                 '{qualified_name(WaitTimedOut)}'))
+                      OR s.status = 'failed' AND coalesce(s.error_class, '') NOT IN ({_WITHOUT_BODY}))
                 THEN extract(epoch FROM s.finished_at - s.started_at)::double precision END AS run,
            CASE WHEN e.ended AND s.started_at >= s.scheduled_at
                 THEN extract(epoch FROM s.started_at - s.scheduled_at)::double precision END AS pickup
@@ -163,7 +167,7 @@ def attempts(connection: Connection, span: Span, workflow_class: str) -> Attempt
             of_revisions.setdefault(revision, {})[step_name] = _figures(row)
         else:
             totals.append((revision, *row))
-    totals.sort(key=lambda row: (row[-1], row[-3]), reverse=True)
+    totals.sort(key=lambda row: (row[-1], row[-3], row[0] or ""), reverse=True)
     return Attempts(by_step, reached_by, _revisions(totals, of_revisions))
 
 

@@ -7,7 +7,8 @@ The first of these that holds, and of several steps the one where it is worst:
 3. At least 20 runs need attention at a step.
 4. Fewer than four in five runs ended as were started, of at least 20 that were.
 
-The first two look at steps of which both revisions ended at least 20 attempts.
+The first two look at steps of which both revisions ended at least 20 attempts, the second at 20 whose run time is
+known.
 """
 
 from __future__ import annotations
@@ -68,7 +69,11 @@ def headline(
     found = [*_since_revision(*revisions[:2])] if len(revisions) > 1 else []
     found += [*_piled_up(stuck), *_fallen_behind(throughput, span)]
     order = list(Worse)
-    return min(found, key=lambda one: (order.index(one.kind), -_weight(one)), default=None)
+    return min(
+        found,
+        key=lambda one: (order.index(one.kind), -_weight(one), one.step_name or ""),
+        default=None,
+    )
 
 
 def _weight(one: Headline) -> float:
@@ -78,7 +83,7 @@ def _weight(one: Headline) -> float:
 def _since_revision(newest: Revision, before: Revision) -> Iterable[Headline]:
     for step, figures in newest.by_step.items():
         earlier = before.by_step.get(step)
-        if earlier is None or figures.few or earlier.few:
+        if earlier is None:
             continue
         for kind, now, then in _compared(step, newest, figures, earlier):
             yield Headline(
@@ -94,10 +99,12 @@ def _since_revision(newest: Revision, before: Revision) -> Iterable[Headline]:
 def _compared(
     step: str, newest: Revision, now: Figures, before: Figures
 ) -> Iterable[tuple[Worse, float, float]]:
-    if step in newest.worse:
+    if step in newest.worse and not (now.few or before.few):
         yield Worse.FAILURE_RATE, now.failure_rate, before.failure_rate
     slow, was = now.run.p95, before.run.p95
-    if slow is not None and was is not None and slow >= max(_SLOWER * was, was + _SLOWER_BY):
+    if slow is None or was is None or min(now.run.samples, before.run.samples) < FEW:
+        return
+    if slow >= max(_SLOWER * was, was + _SLOWER_BY):
         yield Worse.RUN_TIME, slow, was
 
 

@@ -1,16 +1,13 @@
-"""Whether runs go on: each ongoing one has something that will move it, and somebody who does."""
+"""Whether runs go on: each ongoing one has something that will move it."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from pgbus.engine.queues import parse_physical_name
 from pgbus.engine.states import RunStatus
 from pgbus.engine.storage import messages
-from pgbus.engine.storage.processes import STALE_AFTER
 from pgbus.engine.storage.revision import quoted
 
 if TYPE_CHECKING:
@@ -34,35 +31,6 @@ class BrokenRun:
     attempt: int | None
     missing: str
 
-
-@dataclass(frozen=True, slots=True)
-class UnservedQueue:
-    """A queue, by its physical name, that no worker reads, and how many of its messages are due."""
-
-    queue: str
-    due_messages: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
-    """How many workers and dispatchers beat, and what waits for one: deadlines that are past, queues."""
-
-    workers: int
-    dispatchers: int
-    past_deadlines: int
-    unserved: tuple[UnservedQueue, ...]
-
-
-_BEATING = """
-SELECT kind, details::text FROM {schema}.processes
- WHERE heartbeat_at >= clock_timestamp() - make_interval(secs => CAST(:dead_after AS double precision))
-"""
-
-_PAST_DEADLINES = (
-    "SELECT count(*) FROM {schema}.workflow_steps WHERE timeout_at <= clock_timestamp()"
-)
-
-_DUE = "SELECT count(*) FROM {queue} WHERE vt <= clock_timestamp()"
 
 #: One statement, so one snapshot: a run that moves meanwhile is seen with the message of that moment. A paused
 #: run has a person, one that waits for a signal has whoever sends, skips or cancels. A batch that has just
@@ -123,44 +91,6 @@ def broken(connection: Connection, settings: Settings) -> list[BrokenRun]:
         stall_threshold=settings.workflow_stall_threshold.total_seconds(),
     )
     return [_broken(row) for row in rows]
-
-
-def service(connection: Connection, settings: Settings) -> Service:
-    """Tell who serves the bus just now, and what has nobody."""
-    beating = connection.rows(_BEATING, dead_after=STALE_AFTER.total_seconds())
-    served = {
-        _logical(settings.queue_prefix, queue)
-        for _, details in beating
-        for queue in json.loads(details).get("queues", ())
-    }
-    unserved = (
-        UnservedQueue(queue, _count(connection, _DUE.replace("{queue}", _table(queue))))
-        for queue in sorted(messages.queues(connection))
-        if _logical(settings.queue_prefix, queue) not in {*served, None}
-    )
-    kinds = [kind for kind, _ in beating]
-    return Service(
-        workers=kinds.count("worker"),
-        dispatchers=kinds.count("dispatcher"),
-        past_deadlines=_count(connection, _PAST_DEADLINES),
-        unserved=tuple(one for one in unserved if one.due_messages),
-    )
-
-
-def _logical(prefix: str, queue: str) -> str | None:
-    """Return what a worker serves a queue under; None for dead letters, which none serves.
-
-    One under another prefix stands for itself.
-    """
-    parsed = parse_physical_name(prefix, queue)
-    if parsed is None:
-        return queue
-    return None if parsed.is_dead_letter else parsed.logical
-
-
-def _count(connection: Connection, statement: str) -> int:
-    ((number,),) = connection.rows(statement)
-    return int(number)
 
 
 def _table(queue: str) -> str:

@@ -138,10 +138,11 @@ SELECT CASE WHEN ended_at IS NULL THEN current_step END, status, count(*)
  GROUP BY 1, 2
 """
 
-#: The index of the ends has all that is asked. The whole comes without a bin.
+#: The index of the ends has all that is asked. The whole comes without a bin. A clock that was put back makes no
+#: length negative.
 _DURATIONS = """
 SELECT bin, count(*), percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY seconds)
-  FROM (SELECT d.seconds, width_bucket(d.seconds, CAST(:edges AS double precision[])) AS bin
+  FROM (SELECT d.seconds, width_bucket(greatest(d.seconds, 0), CAST(:edges AS double precision[])) AS bin
           FROM {schema}.workflows w,
                LATERAL (SELECT extract(epoch FROM w.ended_at - w.created_at)::double precision) d (seconds)
          WHERE w.ended_at >= CAST(:since AS timestamptz) AND w.ended_at < CAST(:until AS timestamptz)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pgbus.engine.queues import parse_physical_name
@@ -32,13 +33,26 @@ class RunningAttempt:
     started_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A job that a worker had in hand at its last beat, since `started_at`; `job` is the name its message gives.
+
+    None: it gives none.
+    """
+
+    job: str | None
+    queue: str
+    message_id: int
+    started_at: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
     """A worker, dispatcher or supervisor; one that has not beaten for long is not `alive`.
 
     `queues` are the logical ones that a worker serves. It runs so many attempts (`running`), the
     newest of them `attempts`; one whose run was paused meanwhile is not among them. At its last beat
-    it had so many `jobs` in hand, and a supervisor so many `children`.
+    it had so many `jobs` in hand, as many of them `running_jobs`, and a supervisor so many `children`.
     """
 
     process_id: str
@@ -54,6 +68,7 @@ class Process:
     running: int
     attempts: tuple[RunningAttempt, ...]
     jobs: int
+    running_jobs: tuple[RunningJob, ...]
     children: int
 
 
@@ -136,18 +151,25 @@ def fleet(connection: Connection, settings: Settings, *, limit: int, few: int = 
     return Fleet(
         alive=counts[True],
         silent=counts[False],
-        served=frozenset().union(*(_queues(settings, json.loads(told)) for (told,) in beating)),
+        served=frozenset().union(
+            *(served_queues(settings, json.loads(told)) for (told,) in beating)
+        ),
         processes=tuple(
-            _process(settings, row, running.get(row[0], 0), attempts[row[0]]) for row in rows
+            _process(settings, row, running.get(row[0], 0), attempts[row[0]], few) for row in rows
         ),
     )
 
 
 def _process(
-    settings: Settings, row: tuple[Any, ...], running: int, attempts: list[RunningAttempt]
+    settings: Settings,
+    row: tuple[Any, ...],
+    running: int,
+    attempts: list[RunningAttempt],
+    few: int,
 ) -> Process:
     process_id, kind, host, pid, revision, started_at, heartbeat_at, silent_seconds, details = row
     told = json.loads(details)
+    jobs = [one for one in told.get("running", ()) if "message_id" in one]
     return Process(
         process_id=process_id,
         kind=kind,
@@ -158,15 +180,21 @@ def _process(
         heartbeat_at=heartbeat_at,
         silent_seconds=silent_seconds,
         alive=silent_seconds <= STALE_AFTER.total_seconds(),
-        queues=tuple(sorted(_queues(settings, told))),
+        queues=tuple(sorted(served_queues(settings, told))),
         running=running,
         attempts=tuple(attempts),
-        jobs=sum(one["what"] == "job" for one in told.get("running", ())),
+        jobs=len(jobs),
+        running_jobs=tuple(_running_job(one, heartbeat_at) for one in jobs[:few]),
         children=len(told.get("children", ())),
     )
 
 
-def _queues(settings: Settings, told: dict[str, Any]) -> set[str]:
+def _running_job(told: dict[str, Any], heartbeat_at: datetime) -> RunningJob:
+    started_at = heartbeat_at - timedelta(seconds=told["seconds"])
+    return RunningJob(told.get("job"), told["queue"], told["message_id"], started_at)
+
+
+def served_queues(settings: Settings, told: dict[str, Any]) -> set[str]:
     """Return the logical names of what a worker reads; one under another prefix stands for itself."""
     queues = told.get("queues", ())
     parsed = ((queue, parse_physical_name(settings.queue_prefix, queue)) for queue in queues)

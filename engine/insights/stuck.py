@@ -126,7 +126,7 @@ class StuckAtStep:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A run of a group, as it was when it was found: a later `updated_at` tells that it moved."""
+    """A run as it was when it was found: a later `updated_at` tells that it moved."""
 
     workflow_id: str
     updated_at: datetime

@@ -219,9 +219,9 @@ def _opening(
         finished = batches.open_batch(connection, plan)
         payloads = told(connection, new.batch_id if finished else None)
     if session is None:
-        emission.emit(*payloads)
+        services.events.emit(*payloads)
     else:
-        emission.emit_after_commit(session, payloads)
+        services.events.emit_after_commit(session, payloads)
 
 
 @contextmanager

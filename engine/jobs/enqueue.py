@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgbus.engine.jobs import envelope
 from pgbus.engine.queues import physical_name
+from pgbus.engine.runner.members import stamped
 from pgbus.engine.storage import messages
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def enqueue(
     """Send the call's message and return its id; refuse all that can be refused before."""
     settings = services.settings
     body = envelope.encode(options.job.name, args, kwargs, limit=settings.workflow_max_payload_size)
+    body = stamped(body, services.trace_here())
     queue = physical_name(settings.queue_prefix, options.queue, options.priority)
     services.bus.check_schema()
     services.bus.ensure_queues([queue])

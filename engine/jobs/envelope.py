@@ -2,6 +2,7 @@
 
     {"job": "shop.mail.notify_vendor", "arguments": {"args": [7], "kwargs": {"copy": true}}}
 
+With traces on it has `"trace": "00-..."` besides.
 A batch's fifth member has `"batch": ["01890a5d-...", 5]` besides, which only the database reads.
 A message may come from anywhere, so reading one trusts nothing; `PayloadError` says what it is.
 """
@@ -38,6 +39,14 @@ def job_name(body: str) -> str:
         case {"job": str(name)}:
             return name
     raise _no_envelope(body)
+
+
+def trace(body: str) -> str | None:
+    """Return what the job's span is a child of, as its sender told; None when it did not."""
+    match json.loads(body):
+        case {"trace": str(told)}:
+            return told
+    return None
 
 
 def arguments(

@@ -10,11 +10,12 @@ import inspect
 import logging
 import random
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pgbus.engine import active
+from pgbus.engine.definition.delivery import JobDelivery, running_delivery
 from pgbus.engine.errors import (
     JobCrashed,
     PayloadError,
@@ -23,9 +24,9 @@ from pgbus.engine.errors import (
     UnknownSubject,
 )
 from pgbus.engine.jobs import batch, envelope, registry
-from pgbus.engine.jobs.delivery import JobDelivery, running_delivery
 from pgbus.engine.observe import emission
 from pgbus.engine.queues import dead_letter_name, parse_physical_name
+from pgbus.engine.states import JobOutcome
 from pgbus.engine.storage import jobs
 from pgbus.engine.storage.claims import ClaimVerdict
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pgbus.engine.jobs.job import Job
+    from pgbus.engine.observe.tracing import Span
     from pgbus.engine.runner.host import PhaseSession
     from pgbus.engine.runner.services import Services
     from pgbus.engine.storage.claims import Delivery
@@ -61,19 +63,30 @@ class Withdrawn:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The job raised and is tried again in `wait` seconds."""
+    """The job raised after `seconds` and is tried again in `wait` seconds."""
 
     job: str
     error: BaseException
+    seconds: float
     wait: float
 
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """The message is not tried again; `job` is None when it names none."""
+    """The message is not tried again; `job` is None when it names none, `seconds` when none ran."""
 
     job: str | None
     error: BaseException
+    seconds: float | None = None
+
+
+#: What became of a delivery, as reporters and traces name it.
+_OUTCOMES = {
+    Completed: JobOutcome.COMPLETED,
+    Withdrawn: JobOutcome.WITHDRAWN,
+    Failed: JobOutcome.FAILED,
+    Dead: JobOutcome.DEAD_LETTERED,
+}
 
 
 class _Poison(Exception):
@@ -89,13 +102,50 @@ def execute(services: Services, delivery: Delivery) -> None:
 
     `KeyboardInterrupt` and `SystemExit` pass and leave the message to be delivered again.
     """
+    span = _span(services, delivery)
+    if span is None:
+        _execute(services, delivery)
+        return
+    with span.current():
+        outcome = _execute(services, delivery)
+    error = outcome.error if isinstance(outcome, Failed | Dead) else None
+    span.end(_OUTCOMES[type(outcome)], error)
+
+
+def _execute(services: Services, delivery: Delivery) -> Completed | Withdrawn | Failed | Dead:
     outcome = _run(services, delivery)
     if isinstance(outcome, Failed | Dead):
         _warn(delivery, outcome)
     settled = services.database.persistently(
         lambda connection: _settle(services, connection, delivery, outcome)
     )
-    emission.emit(*settled)
+    services.events.emit(*settled)
+    if settled and isinstance(outcome, Failed | Dead):
+        _report(services, delivery, outcome)
+    return outcome
+
+
+def _span(services: Services, delivery: Delivery) -> Span | None:
+    """Return the span of the delivery; None where none is wanted."""
+    if services.tracer is None:
+        return None
+    name = trace = None
+    body = delivery.body or "null"
+    with suppress(PayloadError):
+        name, trace = envelope.job_name(body), envelope.trace(body)
+    attributes: dict[str, str | int] = {
+        "job": name or "",
+        "queue": delivery.queue,
+        "message_id": delivery.message_id,
+        "read_count": delivery.read_count,
+    }
+    return services.tracer.begin(name or "a message that is no job's", trace, attributes)
+
+
+def _report(services: Services, delivery: Delivery, outcome: Failed | Dead) -> None:
+    became = str(_OUTCOMES[type(outcome)])
+    context = {"action": "job", **_facts(delivery, outcome), "outcome": became}
+    services.reporters.report(outcome.error, context)
 
 
 def _warn(delivery: Delivery, outcome: Failed | Dead) -> None:
@@ -108,7 +158,18 @@ def _warn(delivery: Delivery, outcome: Failed | Dead) -> None:
         outcome.job or "no job",
         next_try,
         exc_info=outcome.error,
+        extra=_facts(delivery, outcome),
     )
+
+
+def _facts(delivery: Delivery, outcome: Failed | Dead) -> dict[str, object]:
+    """Return of which job and delivery an error is, as logs and reporters name it."""
+    return {
+        "job": outcome.job,
+        "queue": delivery.queue,
+        "message_id": delivery.message_id,
+        "read_count": delivery.read_count,
+    }
 
 
 def _run(services: Services, delivery: Delivery) -> Completed | Withdrawn | Failed | Dead:
@@ -131,8 +192,8 @@ def _run(services: Services, delivery: Delivery) -> Completed | Withdrawn | Fail
         return Dead(name, poison.reason)
     except BaseException as error:  # noqa: BLE001 (a host's function: whatever it raises is recorded)
         if delivery.read_count > job.max_retries:
-            return Dead(name, error)
-        return Failed(name, error, backoff(delivery.read_count))
+            return Dead(name, error, time.monotonic() - began)
+        return Failed(name, error, time.monotonic() - began, backoff(delivery.read_count))
     return Completed(name, time.monotonic() - began)
 
 
@@ -152,7 +213,7 @@ def _refuse_crashed(job: Job[..., Any], delivery: Delivery) -> None:
 
 
 def _call(services: Services, delivery: Delivery, job: Job[..., Any], body: str) -> None:
-    with _surroundings(services, delivery) as session:
+    with _surroundings(services, delivery, job.name) as session:
         args, kwargs = _arguments(body, session)
         returned = job(*args, **kwargs)
         if inspect.iscoroutine(returned):
@@ -161,10 +222,10 @@ def _call(services: Services, delivery: Delivery, job: Job[..., Any], body: str)
 
 
 @contextmanager
-def _surroundings(services: Services, delivery: Delivery) -> Iterator[PhaseSession]:
+def _surroundings(services: Services, delivery: Delivery, job: str) -> Iterator[PhaseSession]:
     """Set up what the host's code finds around it; roll the session back unless it committed."""
     session = services.host.phase_session()
-    current = JobDelivery(delivery.queue, delivery.message_id, delivery.read_count)
+    current = JobDelivery(delivery.queue, delivery.message_id, delivery.read_count, job)
     with active.running_on(services.bus), services.host.surroundings():
         token = running_delivery.set(current)
         try:
@@ -196,18 +257,20 @@ def _settle(
             return [completed, *batch.told(connection, finished)]
         case Withdrawn():
             return [*batch.told(connection, jobs.discard(connection, delivery))]
-        case Failed(job, error, wait):
+        case Failed(job, error, seconds, wait):
             recorded = services.recorded(error)
             if jobs.retry(connection, delivery, job, recorded, wait=wait):
                 return [
-                    emission.JobFailed(job, queue, message_id, read_count, recorded.error_class)
+                    emission.JobFailed(
+                        job, queue, message_id, read_count, recorded.error_class, seconds
+                    )
                 ]
-        case Dead(maybe_job, error):
+        case Dead(maybe_job, error, maybe_seconds):
             recorded = services.recorded(error)
             dead = jobs.dead_letter(connection, delivery, recorded, _dead_letters(services, queue))
             if dead.moved:
                 dead_lettered = emission.JobDeadLettered(
-                    maybe_job, queue, message_id, read_count, recorded.error_class
+                    maybe_job, queue, message_id, read_count, recorded.error_class, maybe_seconds
                 )
                 return [dead_lettered, *batch.told(connection, dead.finished_batch)]
     return []

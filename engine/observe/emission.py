@@ -8,6 +8,7 @@ nothing.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -95,11 +96,20 @@ class WaitTimedOut:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkflowsCounted:
-    """How many runs are ongoing and stuck just now, by class; 0 for every known class with none."""
+class Gauges:
+    """How much there is just now, with 0 for every known class, queue and kind that has none.
+
+    Ongoing runs by (class, status), stuck ones by (class, reason); messages that are due, since
+    how long the oldest is, and dead letters, by logical queue; processes that beat, by kind.
+    Counts of messages end at 10,001.
+    """
 
     by_status: Mapping[tuple[str, RunStatus], int]
     stuck: Mapping[tuple[str, StuckReason], int]
+    queue_depth: Mapping[str, int]
+    queue_oldest_seconds: Mapping[str, float]
+    dead_letters: Mapping[str, int]
+    processes: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +131,22 @@ class JobFailed:
     message_id: int
     read_count: int
     error_class: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class JobDeadLettered:
-    """A message was moved to the dead letters; `job` is None when it named none."""
+    """A message was moved to the dead letters; `job` is None when it named none.
+
+    `seconds` is how long its last execution took, None when there was none.
+    """
 
     job: str | None
     queue: str
     message_id: int
     read_count: int
     error_class: str
+    seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +161,16 @@ class BatchFinished:
     dead_lettered_jobs: int
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessReplaced:
+    """A worker or dispatcher of a supervisor ended after `seconds`; another takes its place."""
+
+    kind: str
+    pid: int
+    reason: str
+    seconds: float
+
+
 Payload = (
     StepEnded
     | WorkflowPaused
@@ -154,11 +179,12 @@ Payload = (
     | StallDetected
     | SignalReceived
     | WaitTimedOut
-    | WorkflowsCounted
+    | Gauges
     | JobCompleted
     | JobFailed
     | JobDeadLettered
     | BatchFinished
+    | ProcessReplaced
 )
 
 _SIGNALS = {
@@ -169,35 +195,47 @@ _SIGNALS = {
     StallDetected: signal("pgbus.workflow.stall_detected"),
     SignalReceived: signal("pgbus.workflow.signal"),
     WaitTimedOut: signal("pgbus.workflow.wait_timed_out"),
-    WorkflowsCounted: signal("pgbus.workflow.gauge"),
+    Gauges: signal("pgbus.workflow.gauge"),
     JobCompleted: signal("pgbus.job_completed"),
     JobFailed: signal("pgbus.job_failed"),
     JobDeadLettered: signal("pgbus.job_dead_lettered"),
     BatchFinished: signal("pgbus.batch_finished"),
+    ProcessReplaced: signal("pgbus.worker.recycle"),
 }
 
-
-def emit(*payloads: Payload) -> None:
-    """Send events whose transaction has committed."""
-    for payload in payloads:
-        for receiver in _SIGNALS[type(payload)].receivers_for(payload):
-            try:
-                receiver(payload)
-            except Exception:  # noqa: BLE001 (a subscriber is the host's; it cannot undo what happened)
-                _log.exception(
-                    "A subscriber to %s raised; the event stands.", type(payload).__name__
-                )
+Listener = Callable[[Payload], object]
 
 
-def emit_after_commit(session: object, payloads: Sequence[Payload]) -> None:
-    """Send events once the host's transaction commits; a rolled back savepoint drops its own.
+class Emitter:
+    """Sends the events of one bus: to its own listeners, then to the signals' subscribers."""
 
-    `session` is a Session or scoped_session. A bare Connection gives no word of its
-    commit, so nothing is sent for one.
-    """
-    target = session_behind(session)
-    if isinstance(target, Session) and payloads:
-        _Pending.of(target).add(payloads)
+    def __init__(self, listeners: Sequence[Listener] = ()) -> None:
+        self._listeners = listeners
+
+    def emit(self, *payloads: Payload) -> None:
+        """Send events whose transaction has committed."""
+        for payload in payloads:
+            for listener in self._listeners:
+                _tell(listener, payload)
+            for receiver in _SIGNALS[type(payload)].receivers_for(payload):
+                _tell(receiver, payload)
+
+    def emit_after_commit(self, session: object, payloads: Sequence[Payload]) -> None:
+        """Send events once the host's transaction commits; a rolled back savepoint drops its own.
+
+        `session` is a Session or scoped_session. A bare Connection gives no word of its
+        commit, so nothing is sent for one.
+        """
+        target = session_behind(session)
+        if isinstance(target, Session) and payloads:
+            _Pending.of(target).add(self, payloads)
+
+
+def _tell(receiver: Listener, payload: Payload) -> None:
+    try:
+        receiver(payload)
+    except Exception:  # noqa: BLE001 (a subscriber is the host's; it cannot undo what happened)
+        _log.exception("A subscriber to %s raised; the event stands.", type(payload).__name__)
 
 
 class _Pending:
@@ -207,7 +245,7 @@ class _Pending:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._waiting: list[tuple[SessionTransaction | None, Payload]] = []
+        self._waiting: list[tuple[SessionTransaction | None, Emitter, Payload]] = []
         sqlalchemy_event.listen(session, "after_commit", self._committed)
         sqlalchemy_event.listen(session, "after_soft_rollback", self._rolled_back)
         sqlalchemy_event.listen(session, "after_transaction_end", self._ended)
@@ -219,20 +257,19 @@ class _Pending:
             pending = session.info[cls._KEY] = cls(session)
         return pending
 
-    def add(self, payloads: Sequence[Payload]) -> None:
+    def add(self, emitter: Emitter, payloads: Sequence[Payload]) -> None:
         owner = self._session.get_nested_transaction() or self._session.get_transaction()
-        self._waiting.extend((owner, payload) for payload in payloads)
+        self._waiting.extend((owner, emitter, payload) for payload in payloads)
 
     def _committed(self, session: Session) -> None:
         if session.in_nested_transaction():
             return
         waiting, self._waiting = self._waiting, []
-        emit(*(payload for _, payload in waiting))
+        for _, emitter, payload in waiting:
+            emitter.emit(payload)
 
     def _rolled_back(self, _session: Session, ended: SessionTransaction) -> None:
-        self._waiting = [
-            (owner, payload) for owner, payload in self._waiting if not _within(owner, ended)
-        ]
+        self._waiting = [one for one in self._waiting if not _within(one[0], ended)]
 
     def _ended(self, _session: Session, ended: SessionTransaction) -> None:
         # A session closed without commit or rollback tells of it only here.

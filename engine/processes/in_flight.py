@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pgbus.engine.errors import PayloadError
+from pgbus.engine.jobs import envelope
 from pgbus.engine.storage import messages
 
 if TYPE_CHECKING:
@@ -17,12 +19,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pgbus.worker")
 
+_LONGEST_NAME = 300
+
 
 @dataclass(frozen=True, slots=True)
 class Running:
     """One message being worked on: a run's step or a job."""
 
-    what: str
+    delivery: Delivery
     began: float
 
 
@@ -38,10 +42,7 @@ class InFlight:
 
     def hold(self, delivery: Delivery) -> bool:
         """Take the delivery's message in hand; False when it is already."""
-        what = (
-            f"{delivery.workflow_class} {delivery.workflow_id}" if delivery.workflow_id else "job"
-        )
-        running = Running(what, time.monotonic())
+        running = Running(delivery, time.monotonic())
         with self._lock:
             return self._running.setdefault(_key(delivery), running) is running
 
@@ -63,10 +64,26 @@ class InFlight:
         """Return what is in hand, and for how long, for people."""
         now = time.monotonic()
         with self._lock:
-            return [
-                {"what": running.what, "seconds": round(now - running.began, 1), "queue": queue}
-                for (queue, _), running in self._running.items()
-            ]
+            held = list(self._running.values())
+        return [
+            {
+                **_told(one.delivery),
+                "seconds": round(now - one.began, 1),
+                "queue": one.delivery.queue,
+            }
+            for one in held
+        ]
+
+
+def _told(delivery: Delivery) -> dict[str, Any]:
+    """Return what a delivery is; the name that a job's message gives, which may be any text, in part."""
+    if delivery.workflow_id:
+        return {"what": f"{delivery.workflow_class} {delivery.workflow_id}"}
+    try:
+        job = envelope.job_name(delivery.body or "null")[:_LONGEST_NAME]
+    except PayloadError:
+        job = None
+    return {"what": "job", "job": job, "message_id": delivery.message_id}
 
 
 def _key(delivery: Delivery) -> tuple[str, int]:

@@ -6,7 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from pgbus.engine.storage import claims, messages
+from pgbus.engine.storage import claims, queues
 from pgbus.engine.storage.claims import Idle, Taking
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pgbus.worker")
 
-#: Seconds between two looks at which queues exist; a notification of a new one comes before.
+#: Seconds between two looks at which queues exist and are paused; a notification comes before.
 _QUEUES_EVERY = 300.0
 
 
@@ -45,6 +45,7 @@ class Intake:
         self._visibility = visibility
         self._polling = polling
         self._read_at: float | None = None
+        self._heard = False
 
     def take(self, connection: Connection, quantity: int) -> list[Delivery] | Idle:
         """Take up to `quantity` deliveries; [] when what was read needed nothing."""
@@ -70,21 +71,30 @@ class Intake:
         return new
 
     def refresh(self, connection: Connection) -> None:
-        """Ask which queues exist, now and then; at every poll unless notified of new ones."""
-        every = _QUEUES_EVERY if self._listening.works else self._polling
-        if self._read_at is not None and time.monotonic() < self._read_at + every:
+        """Ask which queues exist and are paused, now and then; at every poll unless notified of changes."""
+        works, read_at = self._listening.works, self._read_at
+        every = _QUEUES_EVERY if works else self._polling
+        # What was read before LISTEN worked may have changed without a word.
+        if works and not self._heard:
+            read_at = None
+        if read_at is not None and time.monotonic() < read_at + every:
             return
-        # Noted before: a queue that is notified of from now on may not be in the answer.
-        self._read_at = time.monotonic()
+        # Noted before: what is notified of from now on may not be in the answer.
+        self._read_at = asked_at = time.monotonic()
+        self._heard = works
         try:
-            self.queues.update(messages.queues(connection))
+            found = queues.found(connection)
         except BaseException:
             self.forget_queues()
             raise
+        # Another thread may have asked since, and know better.
+        if self._read_at == asked_at:
+            self.queues.update(found)
 
     def notice(self, notified: set[str]) -> None:
-        """Look for a queue of its own that it has not seen yet among those notified of."""
-        if any(self.queues.may_be_mine(queue) for queue in notified - self.queues.physical):
+        """Look again which queues there are: one was paused or goes on, or is new and its own."""
+        new = notified - self.queues.physical
+        if queues.CHANGED in new or any(map(self.queues.may_be_mine, new)):
             self.forget_queues()
 
     def forget_queues(self) -> None:

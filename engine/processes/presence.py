@@ -54,7 +54,7 @@ class Presence:
             "host": self.host,
             "pid": os.getpid(),
             "process_revision": self._revision,
-            "process_details": json.dumps(self._details()),
+            "process_details": json.dumps({**self._details(), "clock": time.time()}),
         }
 
     def beat_when_due(self, connection: Connection) -> None:

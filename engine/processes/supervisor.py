@@ -12,12 +12,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pgbus.engine.observe.emission import ProcessReplaced
 from pgbus.engine.processes.ending import stop_on_signals
 from pgbus.engine.processes.presence import Presence
 from pgbus.engine.processes.readiness import wait_until_ready
 
 if TYPE_CHECKING:
     from pgbus.engine.bus import Pgbus
+    from pgbus.engine.observe.exporter import Exporter
+    from pgbus.engine.settings import Settings
 
 _log = logging.getLogger("pgbus.supervisor")
 
@@ -50,11 +53,13 @@ class Supervisor:
         self._stopping = threading.Event()
         self._children = [_Child("worker") for _ in range(bus.settings.workers)]
         self._children.append(_Child("dispatcher"))
+        self._exporter: Exporter | None = None
         self._presence = Presence("supervisor", bus.settings.app_revision, self._details)
 
     def run(self) -> None:
         """Supervise until `stop`; then end the children in order."""
         wait_until_ready(self._bus, stop=self._stopping)
+        self._exporter = _exporter(self._bus.settings)
         try:
             while not self._stopping.is_set():
                 for child in self._children:
@@ -93,13 +98,19 @@ class Supervisor:
             _words(status),
             child.start_at - now,
         )
-        child.process = None
+        ended, child.process = child.process, None
+        if self._exporter is not None:
+            self._exporter.child_ended(ended.pid)
+        replaced = ProcessReplaced(child.kind, ended.pid, _words(status), lived)
+        self._bus.services.events.emit(replaced)
 
     def _start(self, child: _Child, now: float) -> None:
         command = [sys.executable, "-m", "pgbus.engine.cli", child.kind, "--app", self._app]
         # A session of its own: Ctrl-C reaches the supervisor alone, which passes one signal on.
         child.process = subprocess.Popen(  # noqa: S603 (our own command line)
-            [*command, "--supervisor", str(os.getpid())], start_new_session=True
+            [*command, "--supervisor", str(os.getpid())],
+            env=os.environ | (self._exporter.variables if self._exporter else {}),
+            start_new_session=True,
         )
         child.started_at = now
         _log.info("The %s runs with pid %d.", child.kind, child.process.pid)
@@ -116,6 +127,8 @@ class Supervisor:
                 _log.warning("Process %d does not end; it is killed.", process.pid)
                 process.kill()
                 process.wait()
+        if self._exporter is not None:
+            self._exporter.close()
         self._presence.leave_if_possible(self._bus.services.database)
 
     def _beat(self) -> None:
@@ -143,6 +156,19 @@ def supervise(bus: Pgbus, app: str) -> int:
     stop_on_signals(supervisor.stop, stop_at_once=supervisor.kill)
     supervisor.run()
     return 0
+
+
+def _exporter(settings: Settings) -> Exporter | None:
+    """Return what serves the children's metrics, None when nothing is to; their work matters more."""
+    if settings.metrics_port is None or not settings.metrics_enabled:
+        return None
+    from pgbus.engine.observe.exporter import Exporter  # noqa: PLC0415 (only where it is wanted)
+
+    try:
+        return Exporter(settings.metrics_port)
+    except OSError as problem:
+        _log.error("No metrics on port %d: %s", settings.metrics_port, problem)
+        return None
 
 
 def _words(status: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import event
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pgbus.engine.definition.members import JobCall
     from pgbus.engine.definition.signal import Signal
     from pgbus.engine.definition.step import Step
+    from pgbus.engine.observe.tracing import Span
     from pgbus.engine.runner.host import PhaseSession
     from pgbus.engine.runner.services import Services
     from pgbus.engine.storage.claims import Delivery
@@ -66,9 +67,17 @@ class Attempt:
     """An attempt in the hands of this worker; makes the instance its guards and body see."""
 
     def __init__(
-        self, services: Services, delivery: Delivery, definition: Definition, step: Step
+        self,
+        services: Services,
+        delivery: Delivery,
+        definition: Definition,
+        step: Step,
+        span: Span | None = None,
     ) -> None:
         self.delivery = delivery
+        self.context = StepContext(
+            delivery.workflow_id, delivery.workflow_class, delivery.step_name, delivery.attempt
+        )
         self.definition = definition
         self.step = step
         #: What it found at its gate; None in a step that waits for no signal.
@@ -76,6 +85,7 @@ class Attempt:
         #: What a fan_out's body added to its batch.
         self.calls: tuple[JobCall, ...] = ()
         self._services = services
+        self._span = span
         self._instance: Any = None
         self._body_scope: AttemptScope | None = None
 
@@ -86,14 +96,12 @@ class Attempt:
         Roll the session back at the end, unless it was committed before.
         """
         session = self._services.host.phase_session()
-        context = StepContext(
-            workflow_id=self.delivery.workflow_id,
-            workflow_class=self.delivery.workflow_class,
-            step=self.delivery.step_name,
-            attempt=self.delivery.attempt,
-        )
-        with active.running_on(self._services.bus), self._services.host.surroundings():
-            token = step_context.set(context)
+        with (
+            active.running_on(self._services.bus),
+            nullcontext() if self._span is None else self._span.current(),
+            self._services.host.surroundings(),
+        ):
+            token = step_context.set(self.context)
             try:
                 if self._instance is None:
                     self._instance = self.definition.workflow_class()

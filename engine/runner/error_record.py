@@ -52,6 +52,7 @@ def record_error(error: BaseException, *, backtrace_lines: int) -> ErrorEntry:
                 ],
             }
         ),
+        error,
     )
 
 

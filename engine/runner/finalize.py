@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pgbus.engine.decision import Finalization, Wait
     from pgbus.engine.definition.definition import Definition
     from pgbus.engine.observe.emission import Payload
+    from pgbus.engine.observe.tracing import Span
     from pgbus.engine.runner.services import Services
     from pgbus.engine.states import Detection
     from pgbus.engine.storage.claims import Delivery, Idle, Taking, Worker
@@ -35,7 +36,8 @@ MAX_SECONDS = 0.1
 class Ending:
     """How an attempt is to end; `seconds` is how long its body ran, None when none did.
 
-    `definition` is None for a step that is not declared; `detection` tells of a stall.
+    `definition` is None for a step that is not declared; `detection` tells of a stall; an error
+    goes to the host's reporters where `reported`.
     """
 
     delivery: Delivery
@@ -43,14 +45,19 @@ class Ending:
     final: Finalization
     seconds: float | None = None
     detection: Detection | None = None
+    reported: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """An ending whose transaction is the caller's to commit, or is committed."""
+    """An ending whose transaction is the caller's to commit, or is committed.
+
+    `trace` is where the span of the attempt that follows belongs.
+    """
 
     ending: Ending
     finalized: Finalized
+    trace: str | None = None
 
 
 class Finalizer:
@@ -70,6 +77,8 @@ class Finalizer:
         self._stopping = stopping
         self._taking = taking
         self._steps = 0
+        self._span: Span | None = None
+        self._spanned = 0
         self._began = time.monotonic()
 
     def apply(
@@ -83,7 +92,7 @@ class Finalizer:
 
         `taking` is asked what to take along, when the run does not go on at once.
         """
-        final = ending.final
+        final, trace = ending.final, self._trace_after(ending)
         if self._may_continue(ending):
             finalized = endings.finalize(
                 connection,
@@ -92,9 +101,10 @@ class Finalizer:
                 final,
                 may_continue=True,
                 takes_signals=_takes_signals(ending),
+                trace=trace,
             )
             if finalized.verdict is not EndVerdict.DECLINED:
-                return Applied(ending, finalized)
+                return Applied(ending, finalized, trace)
         finalized = endings.finalize(
             connection,
             self.worker,
@@ -102,11 +112,12 @@ class Finalizer:
             final,
             may_continue=False,
             takes_signals=_takes_signals(ending),
+            trace=trace,
             taking=taking(),
         )
         if final.wait is not None:
             _keep_wait(connection, ending.delivery.step_id, final.wait, finalized.verdict)
-        return Applied(ending, finalized)
+        return Applied(ending, finalized, trace)
 
     def apply_for_others(self, connection: Connection, ending: Ending) -> Applied:
         """Write the ending where no worker is at hand that would take what follows: wake one."""
@@ -133,8 +144,12 @@ class Finalizer:
         """Tell the host of a committed ending; return the attempt that was claimed with it."""
         self._steps += 1
         ending, finalized = applied.ending, applied.finalized
+        self._end_span(ending, finalized.verdict)
         if finalized.verdict is not EndVerdict.LATE:
-            emission.emit(*_payloads(ending, held=finalized.verdict is EndVerdict.HELD))
+            self._services.events.emit(
+                *_payloads(ending, held=finalized.verdict is EndVerdict.HELD)
+            )
+            self._report(ending)
         following = ending.final.next
         if (
             finalized.step_id
@@ -148,9 +163,55 @@ class Finalizer:
                 step_id=finalized.step_id,
                 step_name=following.step_name,
                 attempt=finalized.attempt,
+                trace=applied.trace,
             )
         self.due_in = finalized.due_in
         return None
+
+    def span_of(self, delivery: Delivery) -> Span | None:
+        """Return the attempt's span, begun when it is first asked for; None where none is wanted."""
+        tracer = self._services.tracer
+        if tracer is not None and self._spanned != delivery.step_id:
+            self._spanned = delivery.step_id
+            attributes: dict[str, str | int] = {
+                "workflow_id": delivery.workflow_id,
+                "workflow_class": delivery.workflow_class,
+                "step": delivery.step_name,
+                "attempt": delivery.attempt,
+            }
+            name = f"{delivery.workflow_class}.{delivery.step_name}"
+            self._span = tracer.begin(name, delivery.trace, attributes)
+        return self._span
+
+    def _trace_after(self, ending: Ending) -> str | None:
+        span = self.span_of(ending.delivery)
+        if span is None:
+            return None
+        following = ending.final.next
+        at_once = following is not None and not (following.wait or following.not_before)
+        return span.within if at_once else span.after
+
+    def _end_span(self, ending: Ending, verdict: EndVerdict) -> None:
+        span, self._span = self._span, None
+        if span is not None:
+            final = ending.final
+            outcome = "lost" if verdict is EndVerdict.LATE else final.outcome or final.target
+            span.end(outcome, final.error.raised if final.error else None)
+
+    def _report(self, ending: Ending) -> None:
+        """Hand the attempt's error, if it has one, to the host's reporters."""
+        delivery, final = ending.delivery, ending.final
+        if not ending.reported or final.error is None or final.error.raised is None:
+            return
+        context = {
+            "action": "step",
+            "workflow_class": delivery.workflow_class,
+            "workflow_id": delivery.workflow_id,
+            "step": delivery.step_name,
+            "attempt": delivery.attempt,
+            "outcome": str(final.outcome),
+        }
+        self._services.reporters.report(final.error.raised, context)
 
     def _may_continue(self, ending: Ending) -> bool:
         following = ending.final.next

@@ -19,12 +19,12 @@ def member_messages(services: Services, calls: Iterable[JobCall]) -> list[Member
 
     The queues are made on a connection of their own, so not in a host's transaction.
     """
-    prefix = services.settings.queue_prefix
+    prefix, trace = services.settings.queue_prefix, services.trace_here()
     messages = [
         MemberMessage(
             job=call.job,
             queue=physical_name(prefix, call.queue, call.priority),
-            body=call.body,
+            body=stamped(call.body, trace),
             wait=call.wait.total_seconds(),
             not_before=call.wait_until,
         )
@@ -32,3 +32,8 @@ def member_messages(services: Services, calls: Iterable[JobCall]) -> list[Member
     ]
     services.bus.ensure_queues({message.queue for message in messages})
     return messages
+
+
+def stamped(body: str, trace: str | None) -> str:
+    """Return a job's message that tells, where a trace is wanted, what its span is a child of."""
+    return body if trace is None else f'{{"trace":"{trace}",{body[1:]}'

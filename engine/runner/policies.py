@@ -7,7 +7,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pgbus.engine.definition.policy import PolicyAction
+from pgbus.engine.definition.policy import PolicyAction, Report
 from pgbus.engine.definition.scope import Phase
 from pgbus.engine.definition.verbs import (
     CancelRun,
@@ -44,6 +44,7 @@ def after_error(
     """Return how an attempt ends whose guard or body raised."""
     delivery = attempt.delivery
     _warn(
+        attempt,
         error,
         "%s %s, attempt %d of run %s raised.",
         delivery.workflow_class,
@@ -54,42 +55,54 @@ def after_error(
     recorded = services.recorded(error)
     decider = services.decider(attempt.definition, attempt.step)
     output = attempt.storable_output()
-    ruling = _ruling(services, attempt, error)
+    ruling, report = _ruling(services, attempt, error)
     if isinstance(ruling, FinishRun):
         final = decider.after_result(Result(Outcome.FINISHED, output, ruling.reason))
         final = dataclasses.replace(final, error=recorded)
     else:
         final = decider.after_error(recorded, ruling, output=output)
-    return Ending(delivery, attempt.definition, final, seconds)
+    reported = report is Report.ALWAYS or (
+        report is Report.TERMINAL_ONLY and final.outcome is not Outcome.REATTEMPTED
+    )
+    return Ending(delivery, attempt.definition, final, seconds, reported=reported)
 
 
-def _warn(error: BaseException, message: str, *values: object) -> None:
+def _warn(attempt: Attempt, error: BaseException, message: str, *values: object) -> None:
     """Log an error; neither its text nor a handler of the host's keeps it from being recorded."""
     with suppress(Exception):
-        _log.warning(message, *values, exc_info=(type(error), error, error.__traceback__))
+        _log.warning(
+            message,
+            *values,
+            exc_info=(type(error), error, error.__traceback__),
+            extra=dataclasses.asdict(attempt.context),
+        )
 
 
-def _ruling(services: Services, attempt: Attempt, error: BaseException) -> Ruling | FinishRun:
+def _ruling(
+    services: Services, attempt: Attempt, error: BaseException
+) -> tuple[Ruling | FinishRun, Report]:
+    """Return what is to become of the attempt, and when its error is to be reported."""
     delivery = attempt.delivery
     try:
         policy = attempt.definition.policy_for(attempt.step, error)
         if policy is None:
-            return Ruling(PolicyAction.PAUSE)
+            return Ruling(PolicyAction.PAUSE), Report.ALWAYS
         reattempted = services.reattempts(delivery).by_policies
         if policy.handler is None:
-            return rule(policy, reattempted=reattempted)
-        return _asked(attempt, policy, error, reattempted)
+            return rule(policy, reattempted=reattempted), policy.report
+        return _asked(attempt, policy, error, reattempted), policy.report
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as raised:  # noqa: BLE001 (a host's policy: its failure must not hide the step's)
         _warn(
+            attempt,
             raised,
             "The policy for step %s of %s raised; run %s pauses with the original error.",
             delivery.step_name,
             delivery.workflow_class,
             delivery.workflow_id,
         )
-        return Ruling(PolicyAction.PAUSE, reason="the policy itself raised")
+        return Ruling(PolicyAction.PAUSE, reason="the policy itself raised"), Report.ALWAYS
 
 
 def _asked(

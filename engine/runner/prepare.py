@@ -33,7 +33,7 @@ def prepare(
 ) -> Attempt | Ending | Applied | None:
     """Return the attempt whose body is to run; or how it ended before that; None: nothing to do."""
     if delivery.verdict is ClaimVerdict.CLAIMED:
-        return _claimed(services, delivery)
+        return _claimed(services, finalizer, delivery)
     if delivery.verdict is ClaimVerdict.CRASHED:
         return _crashed(services, delivery)
     prepared = services.database.persistently(
@@ -42,8 +42,8 @@ def prepare(
     return _crashed(services, prepared) if isinstance(prepared, Delivery) else prepared
 
 
-def _claimed(services: Services, delivery: Delivery) -> Attempt | Ending:
-    attempt = _attempt(services, delivery)
+def _claimed(services: Services, finalizer: Finalizer, delivery: Delivery) -> Attempt | Ending:
+    attempt = _attempt(services, finalizer, delivery)
     if isinstance(attempt, Attempt) and attempt.step.wait_for is not None:
         # Its claim's answer was lost, after it had passed its gate.
         services.database.persistently(attempt.open_gate)
@@ -81,7 +81,7 @@ def _under_lock(
             return claimed
         if claimed.verdict is ClaimVerdict.WAITING:
             return waits.look_again(services, finalizer, connection, claimed)
-        prepared = _attempt(services, claimed)
+        prepared = _attempt(services, finalizer, claimed)
         if isinstance(prepared, Attempt):
             prepared.open_gate(connection)
             with verbs_refused(claimed.workflow_id):
@@ -89,7 +89,7 @@ def _under_lock(
         return finalizer.apply(connection, prepared) if isinstance(prepared, Ending) else prepared
 
 
-def _attempt(services: Services, claimed: Delivery) -> Attempt | Ending:
+def _attempt(services: Services, finalizer: Finalizer, claimed: Delivery) -> Attempt | Ending:
     try:
         definition, step = declared(claimed.workflow_class, claimed.step_name)
     except StepNotDefined as error:
@@ -98,7 +98,7 @@ def _attempt(services: Services, claimed: Delivery) -> Attempt | Ending:
     if step.removed:
         result = Result(Outcome.SKIPPED, reason="the step was removed")
         return Ending(claimed, definition, services.decider(definition, step).after_result(result))
-    return Attempt(services, claimed, definition, step)
+    return Attempt(services, claimed, definition, step, finalizer.span_of(claimed))
 
 
 def _guarded(services: Services, attempt: Attempt, connection: Connection) -> Attempt | Ending:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from pgbus.engine.decision import ErrorEntry
     from pgbus.engine.definition.definition import Definition
     from pgbus.engine.definition.step import Step
+    from pgbus.engine.observe.emission import Emitter
+    from pgbus.engine.observe.reports import Reporters
+    from pgbus.engine.observe.tracing import Tracer
     from pgbus.engine.runner.event_loop import EventLoop
     from pgbus.engine.runner.host import Host
     from pgbus.engine.settings import Settings
@@ -33,6 +36,13 @@ class Services:
     database: Database
     host: Host
     event_loop: EventLoop
+    events: Emitter
+    reporters: Reporters
+    tracer: Tracer | None
+
+    def trace_here(self, *, after: str | None = None) -> str | None:
+        """Return where the span of what the calling code causes belongs; see `Tracer.here`."""
+        return None if self.tracer is None else self.tracer.here(after=after)
 
     def queue_of(self, step: Step) -> str:
         """Return the physical queue on which a step's messages travel."""

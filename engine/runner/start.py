@@ -106,6 +106,7 @@ def _new_run(
         actor=options.actor,
         reason=options.reason,
         details=codec.encode({"rerun_of": rerun_of}, name="details") if rerun_of else None,
+        trace=services.trace_here(),
     )
 
 
@@ -137,11 +138,12 @@ def start_many(
     ]
     _make_ready(services, definition, options)
     became: dict[str, Run | AlreadyRunning] = {}
+    trace = services.trace_here()
     with services.transaction(options.session) as connection:
         for chunk in _chunks(sorted(wanted, key=_subject_order)):
             # Who lost to a run that ended meanwhile has another go.
             while left := [one for one in chunk if one.workflow_id not in became]:
-                rows = _start_chunk(connection, definition, first, left, options)
+                rows = _start_chunk(connection, definition, first, left, options, trace)
                 became |= {row.workflow_id: services.bus.handle(row) for row in rows}
                 became |= _losers(services, connection, definition, left, became.keys())
     return [became[one.workflow_id] for one in wanted]
@@ -221,6 +223,7 @@ def _start_chunk(
     first: NextAttempt,
     chunk: list[_Prepared],
     options: StartOptions[Any],
+    trace: str | None,
 ) -> list[RunRow]:
     started = starts.start_runs(
         connection,
@@ -233,6 +236,7 @@ def _start_chunk(
         first=first,
         actor=options.actor,
         reason=options.reason,
+        trace=trace,
     )
     by_id = {one.workflow_id: one for one in chunk}
     return [

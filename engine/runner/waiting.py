@@ -69,7 +69,13 @@ class Waiting:
             self.record(told_by, source)
         queue = self.services.queue_of(step)
         signals.wake(
-            self.connection, self.run, self.attempt, source=source, queue=queue, timed_out=timed_out
+            self.connection,
+            self.run,
+            self.attempt,
+            source=source,
+            queue=queue,
+            trace=self.services.trace_here(after=self.attempt.trace),
+            timed_out=timed_out,
         )
 
     def end(self, told_by: EventEntry, final: Finalization, message: Delivery | None) -> Applied:
@@ -106,6 +112,7 @@ class Waiting:
             attempt.step_id,
             attempt.step_name,
             attempt.attempt,
+            attempt.trace,
         )
 
 

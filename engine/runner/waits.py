@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from pgbus.engine.decision import EventEntry
 from pgbus.engine.definition import registry
 from pgbus.engine.errors import StepNotDefined
-from pgbus.engine.observe import emission
 from pgbus.engine.runner import deadlines, fan_out, signals, waiting
 from pgbus.engine.runner.attempt import verbs_refused
 from pgbus.engine.runner.decide import Result, pause_on
@@ -111,7 +110,7 @@ def expire(services: Services, worker: Worker, workflow_id: str, *, early: bool 
             return True
         with verbs_refused(workflow_id):
             ended = deadlines.time_out(it)
-    emission.emit(deadlines.payload(it))
+    services.events.emit(deadlines.payload(it))
     if ended is not None:
         finalizer.follow(ended)
     return True
@@ -148,7 +147,8 @@ def _offer(it: Waiting, step: Step) -> None:
         it.wake(step)
     elif row is not None:
         queue = it.services.queue_of(step)
-        signals.wake_with(it.connection, it.run, it.attempt, row, queue=queue)
+        trace = it.services.trace_here(after=it.attempt.trace)
+        signals.wake_with(it.connection, it.run, it.attempt, row, queue=queue, trace=trace)
 
 
 def _end_fan_out(it: Waiting, batch: BatchRow | None, message: Delivery | None) -> Applied:

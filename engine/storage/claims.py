@@ -55,6 +55,7 @@ class Delivery:
     step_id: int
     step_name: str
     attempt: int
+    trace: str | None = None
 
     @property
     def is_job(self) -> bool:
@@ -103,7 +104,8 @@ class Worker:
 #: The columns of `take()`, called t: a `Delivery`'s, then an `Idle`'s.
 TAKEN = """
 t.verdict, t.queue, t.message_id, t.read_count, t.body, t.workflow_id, t.workflow_class,
-t.subject_type, t.subject_id, t.arguments, t.step_id, t.step_name, t.attempt, t.next_visible, t.next_send
+t.subject_type, t.subject_id, t.arguments, t.step_id, t.step_name, t.attempt, t.trace, t.next_visible,
+t.next_send
 """
 
 TAKE_CALL = """
@@ -116,7 +118,7 @@ _TAKE = f"SELECT {TAKEN} FROM {TAKE_CALL} t"
 _BEAT_AND_TAKE = f"WITH beat AS ({BEAT}) {_TAKE}"
 
 _CLAIM = """
-SELECT verdict, workflow_class, subject_type, subject_id, arguments, step_id, step_name, attempt
+SELECT verdict, workflow_class, subject_type, subject_id, arguments, step_id, step_name, attempt, trace
   FROM {schema}.claim(CAST(:workflow_id AS uuid), CAST(:queue AS text), CAST(:message_id AS bigint),
                       CAST(:read_count AS integer), true, NULL, CAST(:worker AS text), CAST(:revision AS text))
 """
@@ -125,7 +127,7 @@ SELECT verdict, workflow_class, subject_type, subject_id, arguments, step_id, st
 #: of the same host name and pid (containers may share both) could have claimed it under that name.
 _CLAIMS = """
 SELECT 'claimed', s.queue, s.message_id, s.read_count, NULL, w.workflow_id::text, w.workflow_class,
-       w.subject_type, w.subject_id, w.arguments::text, s.step_id, s.step_name, s.attempt
+       w.subject_type, w.subject_id, w.arguments::text, s.step_id, s.step_name, s.attempt, s.trace
   FROM {schema}.workflows w JOIN {schema}.workflow_steps s ON s.step_id = w.step_id
  WHERE w.lane = 'moving' AND w.status = 'performing' AND s.status = 'in_progress'
    AND s.worker = CAST(:worker AS text)

@@ -50,7 +50,7 @@ _FINALIZE_CALL = """
     CAST(:reattempted_by AS text), CAST(:held AS jsonb), CAST(:next_step AS text), CAST(:next_queue AS text),
     CAST(:wait AS double precision), CAST(:not_before AS timestamptz), CAST(:may_continue AS boolean),
     CAST(:worker AS text), CAST(:revision AS text), CAST(:events AS text[]), CAST(:reasons AS text[]),
-    CAST(:details AS jsonb[]), CAST(:takes_signals AS boolean))
+    CAST(:details AS jsonb[]), CAST(:takes_signals AS boolean), CAST(:trace AS text))
 """
 
 _FINALIZED = "f.verdict, f.step_id, f.attempt, f.due_in"
@@ -71,12 +71,13 @@ def finalize(
     *,
     may_continue: bool,
     takes_signals: bool,
+    trace: str | None = None,
     taking: Taking | None = None,
 ) -> Finalized:
     """End the attempt, move its run and schedule what comes next, in one statement.
 
-    `takes_signals` tells of a step that may hold one. With `taking` it takes the
-    worker's next messages, too.
+    `takes_signals` tells of a step that may hold one; `trace` is where the span of what follows
+    belongs. With `taking` it takes the worker's next messages, too.
     """
     check_transition(final.move, RunStatus.PERFORMING, final.target)
     events = final.events
@@ -109,6 +110,7 @@ def finalize(
         worker=worker.name,
         revision=worker.revision,
         takes_signals=takes_signals,
+        trace=trace,
         **event_arrays(events),
     )
     verdict, step_id, attempt, due_in = rows[0][:4]

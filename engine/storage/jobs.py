@@ -1,6 +1,6 @@
-"""What becomes of a job's message after an execution; each a single statement.
+"""What becomes of a job's message after an execution, or by an operator's word.
 
-The same statement ends the batch's member that the message is, so neither is without the other.
+What ends the message ends the batch's member that it is: neither is without the other.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pgbus.engine.states import MemberStatus
 from pgbus.engine.storage import messages
+from pgbus.engine.storage.messages import HEADERS, IS_IN_HAND, IS_STEP, MARK, Mark
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pgbus.engine.decision import ErrorEntry
     from pgbus.engine.storage.claims import Delivery
     from pgbus.engine.storage.database import Connection
@@ -34,6 +37,81 @@ SELECT finished_batch::text FROM {schema}.dead_letter_job(
     CAST(:error AS jsonb))
 """
 
+#: `:read_count` is how often the message had been delivered when its caller saw it; None: whatever it is.
+_AS_SEEN = "m.read_ct = coalesce(CAST(:read_count AS integer), m.read_ct)"
+
+_ONE_FREE = f"""
+m.msg_id = CAST(:message_id AS bigint) AND NOT {IS_STEP} AND NOT {IS_IN_HAND} AND {_AS_SEEN}
+"""
+
+#: Makes a job due that waits for its retry, or for its time.
+_MAKE_DUE = f"""
+UPDATE pgmq."q_{{queue}}" m SET vt = clock_timestamp()
+ WHERE m.vt > statement_timestamp() AND {_ONE_FREE}
+RETURNING m.msg_id
+"""
+
+#: Notes on a job that nobody has in hand why it is discarded.
+_MARK_DISCARDED = f"""
+UPDATE pgmq."q_{{queue}}" m SET headers = {HEADERS} || {MARK}
+ WHERE {_ONE_FREE}
+RETURNING m.message::text
+"""
+
+_STANDING = f"""
+SELECT {IS_STEP}, {IS_IN_HAND}, {_AS_SEEN}, m.vt <= statement_timestamp()
+  FROM pgmq."q_{{queue}}" m WHERE m.msg_id = CAST(:message_id AS bigint)
+"""
+
+_FORGET_FAILED = """
+DELETE FROM {schema}.failed_jobs
+ WHERE queue = CAST(:queue AS text) AND message_id = ANY (CAST(:message_ids AS bigint[]))
+RETURNING message_id
+"""
+
+_NEWEST = 'SELECT max(msg_id) FROM pgmq."q_{queue}"'
+
+_FREE = f"NOT {IS_STEP} AND NOT {IS_IN_HAND} AND m.msg_id <= CAST(:until AS bigint)"
+_IS_MEMBER = "coalesce(m.message ? 'batch', false)"
+
+#: Notes on jobs of no batch that nobody has in hand why they are discarded.
+_MARK_FREE = f"""
+UPDATE pgmq."q_{{queue}}" m SET headers = {HEADERS} || {MARK}
+ WHERE m.msg_id = ANY (ARRAY(
+    SELECT m.msg_id FROM pgmq."q_{{queue}}" m WHERE {_FREE} AND NOT {_IS_MEMBER}
+     ORDER BY m.msg_id LIMIT CAST(:limit AS integer) FOR UPDATE SKIP LOCKED))
+RETURNING m.msg_id
+"""
+
+_FREE_MEMBERS = f"""
+SELECT m.msg_id FROM pgmq."q_{{queue}}" m
+ WHERE {_FREE} AND {_IS_MEMBER} AND m.msg_id > CAST(:after AS bigint)
+ ORDER BY m.msg_id LIMIT CAST(:limit AS integer)
+"""
+
+_LEFT = f"""
+SELECT count(*) FILTER (WHERE is_step), count(*) FILTER (WHERE NOT is_step)
+  FROM (SELECT {IS_STEP} AS is_step FROM pgmq."q_{{queue}}" m
+         WHERE m.msg_id <= CAST(:until AS bigint) AND ({IS_STEP} OR {IS_IN_HAND})
+         LIMIT CAST(:limit AS integer)) left_over
+"""
+
+
+class Withdrawal(NamedTuple):
+    """Whether the message was withdrawn, and the batch that this finished."""
+
+    done: bool
+    finished_batch: str | None
+
+
+class Standing(NamedTuple):
+    """How it is with a message: a run's, in a worker's hands, as it was seen, due."""
+
+    is_step: bool
+    in_hand: bool
+    as_seen: bool
+    due: bool
+
 
 class DeadLettered(NamedTuple):
     """Whether the message was moved, and the batch that this finished."""
@@ -47,21 +125,23 @@ def complete(connection: Connection, delivery: Delivery) -> str | None:
     if delivery.read_count == 1 and '"batch"' not in (delivery.body or ""):
         messages.archive(connection, delivery.queue, delivery.message_id)
         return None
-    return _end(connection, delivery, MemberStatus.COMPLETED)
+    return _end(
+        connection, delivery.queue, delivery.message_id, delivery.body, MemberStatus.COMPLETED
+    )
 
 
 def discard(connection: Connection, delivery: Delivery) -> str | None:
     """Archive the message of a job that is not to run; return the id of a batch that this finished."""
-    return _end(connection, delivery, MemberStatus.DISCARDED)
+    return _end(
+        connection, delivery.queue, delivery.message_id, delivery.body, MemberStatus.DISCARDED
+    )
 
 
-def _end(connection: Connection, delivery: Delivery, status: MemberStatus) -> str | None:
+def _end(
+    connection: Connection, queue: str, message_id: int, body: str | None, status: MemberStatus
+) -> str | None:
     row = connection.row(
-        _END,
-        queue=delivery.queue,
-        message_id=delivery.message_id,
-        message=delivery.body or "null",
-        status=status,
+        _END, queue=queue, message_id=message_id, message=body or "null", status=status
     )
     return row[0] if row else None
 
@@ -105,3 +185,83 @@ def dead_letter(
         error=error.document,
     )
     return DeadLettered(row is not None, row[0] if row else None)
+
+
+def make_due(
+    connection: Connection, queue: str, message_id: int, *, read_count: int | None
+) -> bool:
+    """Let the message of a job that waits be delivered now; False: see its `standing`."""
+    statement = _MAKE_DUE.replace("{queue}", queue)
+    return bool(connection.rows(statement, message_id=message_id, read_count=read_count))
+
+
+def withdraw(
+    connection: Connection, queue: str, message_id: int, *, read_count: int | None, by: Mark
+) -> Withdrawal:
+    """Archive the message of a job that is not to run, with who withdrew it; nothing: see its `standing`.
+
+    The connection must be in a transaction. A failure whose message is gone is forgotten.
+    """
+    marked = connection.row(
+        _MARK_DISCARDED.replace("{queue}", queue),
+        message_id=message_id,
+        read_count=read_count,
+        **by.parameters(MemberStatus.DISCARDED),
+    )
+    if marked is not None:
+        finished = _end(connection, queue, message_id, marked[0], MemberStatus.DISCARDED)
+        return Withdrawal(done=True, finished_batch=finished)
+    if standing(connection, queue, message_id, read_count=read_count) is None:
+        forgotten = _forget_failed(connection, queue, [message_id])
+        return Withdrawal(done=forgotten, finished_batch=None)
+    return Withdrawal(done=False, finished_batch=None)
+
+
+def standing(
+    connection: Connection, queue: str, message_id: int, *, read_count: int | None
+) -> Standing | None:
+    """Tell how it is with a message now; None when it is gone."""
+    statement = _STANDING.replace("{queue}", queue)
+    row = connection.row(statement, message_id=message_id, read_count=read_count)
+    return Standing(*row) if row else None
+
+
+def newest(connection: Connection, queue: str) -> int:
+    """Return the id of the newest message; 0 when there is none."""
+    ((message_id,),) = connection.rows(_NEWEST.replace("{queue}", queue))
+    return message_id or 0
+
+
+def withdraw_free(connection: Connection, queue: str, *, until: int, limit: int, by: Mark) -> int:
+    """Withdraw jobs of no batch that nobody has in hand, up to an id; return how many.
+
+    The connection must be in a transaction.
+    """
+    marked = connection.rows(
+        _MARK_FREE.replace("{queue}", queue),
+        until=until,
+        limit=limit,
+        **by.parameters(MemberStatus.DISCARDED),
+    )
+    message_ids = [row[0] for row in marked]
+    messages.archive_all(connection, queue, message_ids)
+    _forget_failed(connection, queue, message_ids)
+    return len(message_ids)
+
+
+def free_members(
+    connection: Connection, queue: str, *, after: int, until: int, limit: int
+) -> list[int]:
+    """Return the messages of batches' members that nobody has in hand, after one id and up to another."""
+    statement = _FREE_MEMBERS.replace("{queue}", queue)
+    return [row[0] for row in connection.rows(statement, after=after, until=until, limit=limit)]
+
+
+def left(connection: Connection, queue: str, *, until: int, limit: int) -> tuple[int, int]:
+    """Count the messages up to an id that are of runs, and the jobs in workers' hands, up to the limit."""
+    ((steps, jobs),) = connection.rows(_LEFT.replace("{queue}", queue), until=until, limit=limit)
+    return int(steps), int(jobs)
+
+
+def _forget_failed(connection: Connection, queue: str, message_ids: Sequence[int]) -> bool:
+    return bool(connection.rows(_FORGET_FAILED, queue=queue, message_ids=list(message_ids)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from pgbus.engine.storage.database import Connection
 
 #: Those that have a reader: a queue that somebody else made is none of ours.
-_QUEUES = """
+QUEUES = """
 SELECT queue_name FROM pgmq.meta
  WHERE EXISTS (SELECT FROM pg_proc WHERE pronamespace = '{schema}'::regnamespace AND proname = 'read_' || queue_name)
 """
@@ -48,10 +49,45 @@ SELECT {schema}.send_step(CAST(:workflow_id AS uuid), CAST(:queue AS text), cloc
 
 _ARCHIVE = "SELECT pgmq.archive(CAST(:queue AS text), CAST(:message_id AS bigint))"
 
+_ARCHIVE_ALL = "SELECT pgmq.archive(CAST(:queue AS text), CAST(:message_ids AS bigint[]))"
+
+#: Fragments over a message `m` of the queue `{queue}`. One that names a run is its step's, as for who takes it.
+IS_STEP = (
+    "coalesce(m.message ->> 'workflow_id' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$', false)"
+)
+
+#: Its last delivery failed, and the next has not come yet.
+IS_TO_BE_RETRIED = """
+EXISTS (SELECT FROM {schema}.failed_jobs f
+         WHERE f.queue = '{queue}' AND f.message_id = m.msg_id AND f.read_count = m.read_ct)
+"""
+
+#: A worker has it.
+IS_IN_HAND = f"(m.vt > statement_timestamp() AND m.read_ct > 0 AND NOT {IS_TO_BE_RETRIED})"
+
+#: Its headers, which may have come from anywhere; and what a `Mark` adds to them.
+HEADERS = "CASE jsonb_typeof(m.headers) WHEN 'object' THEN m.headers ELSE '{}' END"
+MARK = """
+jsonb_build_object(CAST(:mark AS text), jsonb_build_object(
+    'actor', CAST(:actor AS text), 'reason', CAST(:reason AS text), 'at', clock_timestamp()))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Who did something to a message, and why, as its headers keep it."""
+
+    actor: str
+    reason: str | None
+
+    def parameters(self, done: str) -> dict[str, object]:
+        """Return the parameters of `MARK`; `done` is the header's name."""
+        return {"mark": done, "actor": self.actor, "reason": self.reason}
+
 
 def queues(connection: Connection) -> set[str]:
     """Return the physical names of the queues that this schema's workers can read."""
-    return {row[0] for row in connection.rows(_QUEUES)}
+    return {row[0] for row in connection.rows(QUEUES)}
 
 
 def create_queue(connection: Connection, queue: str) -> None:
@@ -103,3 +139,8 @@ def nudge(connection: Connection, queue: str, workflow_id: str) -> None:
 def archive(connection: Connection, queue: str, message_id: int) -> None:
     """Move a message that has been worked off to its queue's archive."""
     connection.rows(_ARCHIVE, queue=queue, message_id=message_id)
+
+
+def archive_all(connection: Connection, queue: str, message_ids: Sequence[int]) -> None:
+    """Move these messages to their queue's archive."""
+    connection.rows(_ARCHIVE_ALL, queue=queue, message_ids=list(message_ids))

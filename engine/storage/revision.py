@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 VERSION_TABLE = "schema_version"
 
-_IS_CURRENT = text("""
-SELECT obj_description(to_regclass(:version_table), 'pg_class') = :fingerprint
+IS_CURRENT = """
+SELECT obj_description(to_regclass(CAST(:version_table AS text)), 'pg_class') = CAST(:fingerprint AS text)
        AND to_regclass('pgmq.meta') IS NOT NULL
-""")
+"""
 
 
 def is_current(connection: Connection, schema: str) -> bool:
     """Return whether `migrate` of this very code was the last to change the schema; one query."""
     found = connection.scalar(
-        _IS_CURRENT, {"version_table": version_table(schema), "fingerprint": fingerprint()}
+        text(IS_CURRENT), {"version_table": version_table(schema), "fingerprint": fingerprint()}
     )
     return bool(found)
 

@@ -84,6 +84,7 @@ class AttemptRow:
     late_since: datetime | None
     timed_out: bool
     batch_id: str | None
+    trace: str | None
 
     @property
     def output(self) -> dict[str, Any] | None:
@@ -132,7 +133,8 @@ _ATTEMPT_COLUMNS = """
 s.step_id, s.workflow_id::text, s.step_name, s.attempt, s.status, s.outcome, s.queue, s.message_id,
 s.created_at, s.scheduled_at, s.started_at, s.finished_at, s.worker, s.revision, s.output::text,
 s.error_class, s.error_message, s.error::text, s.reattempted_by, s.held::text,
-s.waiting_for, s.waiting_since, s.timeout_at, s.late_since, s.timed_out, s.batch_id::text
+s.waiting_for, s.waiting_since, s.timeout_at, s.late_since, s.timed_out, s.batch_id::text,
+s.trace
 """
 
 _FIND = f"SELECT {_RUN_COLUMNS} FROM {{schema}}.workflows w WHERE w.workflow_id = CAST(:id AS uuid)"

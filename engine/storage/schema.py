@@ -79,6 +79,7 @@ def metadata(schema: str) -> MetaData:
     _batch_counters(tables)
     _batch_jobs(tables)
     _failed_jobs(tables)
+    _queues(tables)
     _processes(tables)
     return tables
 
@@ -191,6 +192,8 @@ def _workflow_steps(tables: MetaData) -> None:
         _moment("late_since"),
         Column("timed_out", Boolean, nullable=False, server_default=text("false")),
         Column("batch_id", Uuid),
+        # Where its span belongs; once it waits or was the last, where that of what follows does.
+        Column("trace", Text),
         _one_of("status", AttemptStatus),
         Index("workflow_steps_attempt_key", "workflow_id", "step_name", "attempt", unique=True),
         Index("workflow_steps_held", "step_id", postgresql_where=text("held IS NOT NULL")),
@@ -362,6 +365,19 @@ def _failed_jobs(tables: MetaData) -> None:
         Column("error_message", Text, nullable=False),
         Column("error", JSONB),
         _moment("failed_at", nullable=False),
+        Index("failed_jobs_failed_at", "failed_at", "queue", "message_id"),
+    )
+
+
+def _queues(tables: MetaData) -> None:
+    """Those that are paused, with who paused them and why."""
+    Table(
+        "queues",
+        tables,
+        Column("queue", Text, primary_key=True),
+        Column("actor", Text, nullable=False),
+        Column("reason", Text),
+        _moment("paused_at", nullable=False),
     )
 
 

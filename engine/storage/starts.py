@@ -43,6 +43,7 @@ class NewRun:
     actor: str
     reason: str | None
     details: str | None
+    trace: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ SELECT verdict, workflow_id::text, created_at, step_id FROM {schema}.start_run(
     CAST(:subject_type AS text), CAST(:subject_id AS text), CAST(:arguments AS jsonb),
     CAST(:idempotency_key AS text), CAST(:rerun_of AS uuid), CAST(:step_name AS text), CAST(:queue AS text),
     CAST(:wait AS double precision), CAST(:not_before AS timestamptz), CAST(:actor AS text),
-    CAST(:reason AS text), CAST(:details AS jsonb))
+    CAST(:reason AS text), CAST(:details AS jsonb), CAST(:trace AS text))
 """
 
 _START_RUNS = """
@@ -69,7 +70,8 @@ SELECT workflow_id::text, created_at, step_id FROM {schema}.start_runs(
     CAST(:workflow_ids AS uuid[]), CAST(:workflow_class AS text), CAST(:digest AS text),
     CAST(:subject_types AS text[]), CAST(:subject_ids AS text[]), CAST(:arguments AS text[]),
     CAST(:step_name AS text), CAST(:queue AS text), CAST(:wait AS double precision),
-    CAST(:not_before AS timestamptz), CAST(:actor AS text), CAST(:reason AS text))
+    CAST(:not_before AS timestamptz), CAST(:actor AS text), CAST(:reason AS text),
+    CAST(:trace AS text))
 """
 
 
@@ -92,6 +94,7 @@ def start_run(connection: Connection, new: NewRun) -> Started:
         actor=storable(new.actor),
         reason=cut(new.reason),
         details=new.details,
+        trace=new.trace,
     )
     return Started(StartVerdict(verdict), workflow_id, created_at, step_id)
 
@@ -108,6 +111,7 @@ def start_runs(
     first: NextAttempt,
     actor: str,
     reason: str | None,
+    trace: str | None,
 ) -> list[tuple[str, datetime, int]]:
     """Write many runs of one class; return id, creation and step_id of those that started."""
     rows = connection.rows(
@@ -124,5 +128,6 @@ def start_runs(
         not_before=first.not_before,
         actor=storable(actor),
         reason=cut(reason),
+        trace=trace,
     )
     return [(row[0], row[1], row[2]) for row in rows]

@@ -51,7 +51,7 @@ _IN_SLICE = """
 #: Attempts in progress for longer than their steps' timeouts (class#step, seconds), else the threshold.
 _OVERRUN = f"""
 SELECT s.queue, s.message_id, s.read_count, NULL, w.workflow_id::text, w.workflow_class, w.subject_type, w.subject_id,
-       w.arguments::text, s.step_id, s.step_name, s.attempt,
+       w.arguments::text, s.step_id, s.step_name, s.attempt, s.trace,
        s.worker, s.started_at, coalesce(t.seconds, CAST(:threshold AS double precision))
 {_MOVING}
   LEFT JOIN unnest(CAST(:steps AS text[]), CAST(:timeouts AS double precision[])) AS t (step, seconds)
@@ -234,7 +234,7 @@ def overruns(
         threshold=threshold.total_seconds(),
         limit=limit,
     )
-    return [Overrun(Delivery(ClaimVerdict.CRASHED, *row[:12]), *row[12:]) for row in rows]
+    return [Overrun(Delivery(ClaimVerdict.CRASHED, *row[:13]), *row[13:]) for row in rows]
 
 
 def overdue(connection: Connection, within: Slice, *, threshold: timedelta) -> list[Overdue]:

@@ -34,7 +34,7 @@ RETURNING status
 #: Schedules an attempt, with its message, and returns its id and number.
 _SCHEDULE = """
 SELECT n.step_id, {schema}.schedule_step(n.step_id, CAST(:workflow_id AS uuid), CAST(:step_name AS text),
-                                         CAST(:queue AS text), n.at, n.now, true)
+                                         CAST(:queue AS text), n.at, n.now, true, CAST(:trace AS text))
   FROM (SELECT nextval('{schema}.workflow_steps_step_id_seq') AS step_id, clock_timestamp() AS now,
                greatest(clock_timestamp() + make_interval(secs => CAST(:wait AS double precision)),
                         CAST(:not_before AS timestamptz)) AS at) n
@@ -99,7 +99,9 @@ def move_run(
         raise RuntimeError(_found_changed(f"run {run.workflow_id}", run.status))
 
 
-def schedule(connection: Connection, workflow_id: str, following: NextAttempt) -> tuple[int, int]:
+def schedule(
+    connection: Connection, workflow_id: str, following: NextAttempt, *, trace: str | None
+) -> tuple[int, int]:
     """Schedule an attempt of a locked run; return its step_id and number."""
     ((step_id, attempt),) = connection.rows(
         _SCHEDULE,
@@ -108,6 +110,7 @@ def schedule(connection: Connection, workflow_id: str, following: NextAttempt) -
         queue=following.queue,
         wait=following.wait,
         not_before=following.not_before,
+        trace=trace,
     )
     return step_id, attempt
 

@@ -40,7 +40,8 @@ UPDATE {schema}.workflow_steps
    SET status = 'scheduled', scheduled_at = clock_timestamp(), timed_out = CAST(:timed_out AS boolean),
        waiting_since = NULL, timeout_at = NULL, timeout_left = NULL, queue = CAST(:queue AS text),
        message_id = CASE WHEN CAST(:send AS boolean) THEN
-           {schema}.send_step(workflow_id, CAST(:queue AS text), clock_timestamp(), true) END
+           {schema}.send_step(workflow_id, CAST(:queue AS text), clock_timestamp(), true) END,
+       trace = coalesce(CAST(:trace AS text), trace)
  WHERE step_id = CAST(:step_id AS bigint) AND status = 'waiting'
 RETURNING step_id
 """
@@ -124,12 +125,18 @@ def hold(connection: Connection, step_id: int, held: Held) -> None:
 
 
 def wake(
-    connection: Connection, run: RunRow, attempt: AttemptRow, *, queue: str, timed_out: bool
+    connection: Connection,
+    run: RunRow,
+    attempt: AttemptRow,
+    *,
+    queue: str,
+    timed_out: bool,
+    trace: str | None,
 ) -> None:
     """Let a waiting attempt be claimed now; that of a paused run when it is resumed."""
     waiting = run.status is RunStatus.WAITING
     transitions.change_attempt(
-        connection, _WAKE, attempt, queue=queue, timed_out=timed_out, send=waiting
+        connection, _WAKE, attempt, queue=queue, timed_out=timed_out, send=waiting, trace=trace
     )
     if waiting:
         transitions.move_run(connection, run, Move.WAKE, RunStatus.READY)

@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pgbus.engine.jobs.batch import told
-from pgbus.engine.observe import emission
 from pgbus.engine.runner import waits
 from pgbus.engine.storage import batches, sweeping
 
@@ -34,7 +33,7 @@ def _finish_one(turn: Round, batch_id: str) -> bool:
     with turn.services.database.autocommit() as connection:
         finished = batches.finish(connection, batch_id)
         payloads = told(connection, batch_id if finished else None)
-    emission.emit(*payloads)
+    turn.services.events.emit(*payloads)
     return finished
 
 

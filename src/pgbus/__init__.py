@@ -1,6 +1,7 @@
 """Durable workflows and jobs on the PostgreSQL you already have."""
 
 from pgbus.engine.bus import Pgbus
+from pgbus.engine.definition.delivery import current_delivery
 from pgbus.engine.definition.guard import cancel_if
 from pgbus.engine.definition.members import FanOut
 from pgbus.engine.definition.policy import on_exception
@@ -15,6 +16,7 @@ from pgbus.engine.errors import (
     AttemptLost,
     BadCursor,
     BatchNotFound,
+    ClassNotFound,
     CommitRefused,
     DatabaseAway,
     DefinitionError,
@@ -23,6 +25,7 @@ from pgbus.engine.errors import (
     InvalidSetting,
     InvalidTransition,
     JobCrashed,
+    MessageNotFound,
     NoBus,
     NoSignal,
     NotInStep,
@@ -31,6 +34,7 @@ from pgbus.engine.errors import (
     PayloadError,
     PayloadTooLarge,
     PgbusError,
+    QueueNotFound,
     ReadTimeout,
     RunLocked,
     RunMoved,
@@ -47,8 +51,8 @@ from pgbus.engine.errors import (
     WrongDatabase,
 )
 from pgbus.engine.jobs.batch import Batch
-from pgbus.engine.jobs.delivery import current_delivery
 from pgbus.engine.jobs.job import job
+from pgbus.engine.observe.logs import LogContext
 from pgbus.engine.runner.run import Run
 from pgbus.engine.subjects import register_subject
 
@@ -60,6 +64,7 @@ __all__ = [
     "BadCursor",
     "Batch",
     "BatchNotFound",
+    "ClassNotFound",
     "CommitRefused",
     "DatabaseAway",
     "DefinitionError",
@@ -69,6 +74,8 @@ __all__ = [
     "InvalidSetting",
     "InvalidTransition",
     "JobCrashed",
+    "LogContext",
+    "MessageNotFound",
     "NoBus",
     "NoSignal",
     "NotInStep",
@@ -78,6 +85,7 @@ __all__ = [
     "PayloadTooLarge",
     "Pgbus",
     "PgbusError",
+    "QueueNotFound",
     "ReadTimeout",
     "Run",
     "RunLocked",

@@ -19,6 +19,7 @@ NAMES = [
     "pgbus.workflow_cancelled", "pgbus.workflow.stall_detected",
     "pgbus.workflow.signal", "pgbus.workflow.wait_timed_out", "pgbus.workflow.gauge",
     "pgbus.job_completed", "pgbus.job_failed", "pgbus.job_dead_lettered", "pgbus.batch_finished",
+    "pgbus.worker.recycle",
 ]  # fmt: skip
 
 

@@ -5,6 +5,7 @@ import logging
 from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import timedelta
 from decimal import Decimal
+from unittest.mock import ANY
 
 import psycopg
 import pytest
@@ -14,13 +15,14 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, scoped_sessio
 from support.driving import Driver
 
 from pgbus import Pgbus, current_delivery, job, register_subject
-from pgbus.engine.jobs.delivery import JobDelivery
+from pgbus.engine.definition.delivery import JobDelivery
 from pgbus.engine.jobs.execute import backoff, execute
 from pgbus.engine.observe.emission import JobCompleted, JobDeadLettered, JobFailed
 from pgbus.engine.storage import messages
 
 QUEUE = "pgbus_default"
 DEAD = "pgbus_default_dlq"
+PAYLOAD_ERROR = "pgbus.engine.errors.PayloadError"
 
 calls = []
 
@@ -136,7 +138,7 @@ def test_an_async_job_runs_on_the_event_loop_and_knows_its_delivery(bus, databas
 
     message_id = later.enqueue(5)
     work()
-    assert calls == [(5, JobDelivery(QUEUE, message_id, 1))]
+    assert calls == [(5, JobDelivery(QUEUE, message_id, 1, later.name))]
     assert archived(database) == 1
 
 
@@ -151,7 +153,7 @@ def test_a_job_knows_its_delivery_only_while_it_runs(bus, work):
     work()
     assert current_delivery() is None
     work()
-    assert calls == [JobDelivery(QUEUE, message_id, 1), JobDelivery(QUEUE, message_id, 2)]
+    assert calls == [JobDelivery(QUEUE, message_id, count, asks.name) for count in (1, 2)]
     assert current_delivery() is None
 
 
@@ -213,7 +215,7 @@ def test_a_job_that_raises_is_due_again_and_its_error_kept(bus, database, work, 
     assert failed_jobs(database) == [(QUEUE, message_id, FAIL, 1, "ValueError", "no luck")]
     backtrace = database.value("SELECT error->'backtrace'->>0 FROM pgbus.failed_jobs")
     assert backtrace.endswith(" in fail")
-    assert told == [JobFailed(FAIL, QUEUE, message_id, 1, "ValueError")]
+    assert told == [JobFailed(FAIL, QUEUE, message_id, 1, "ValueError", ANY)]
 
 
 def test_a_later_error_takes_the_place_of_the_one_before(bus, database, work):
@@ -346,7 +348,7 @@ def test_after_its_retries_a_message_is_a_dead_letter(bus, database, work, told)
         "error_class": "ValueError",
         "error_message": "no luck",
     }
-    assert told[2:] == [JobDeadLettered(FAIL, QUEUE, message_id, 3, "ValueError")]
+    assert told[2:] == [JobDeadLettered(FAIL, QUEUE, message_id, 3, "ValueError", ANY)]
 
 
 def test_without_retries_the_first_failure_is_the_last(bus, database, work):
@@ -393,7 +395,7 @@ def test_a_body_that_is_no_envelope_is_a_dead_letter_at_once(bus, database, work
     assert database.value(f"SELECT message::text FROM pgmq.q_{DEAD}") == body
     [(_, headers)] = dead_letters(database)
     assert "is no job's envelope" in headers["dead_letter"]["error_message"]
-    assert told == [JobDeadLettered(None, QUEUE, message_id, 1, "pgbus.engine.errors.PayloadError")]
+    assert told == [JobDeadLettered(None, QUEUE, message_id, 1, PAYLOAD_ERROR, None)]
     work()
     assert calls == [(("behind it",), {})]
 

@@ -1,11 +1,12 @@
 """`pgbus start`: workers and a dispatcher, kept running, and taken along at the end."""
 
-import signal
+import signal as signals
 import subprocess
 import time
 
 import psutil
 import pytest
+from blinker import signal
 from support import apps
 from support.waiting import eventually
 from support.workers import Process, Stage, running
@@ -74,10 +75,10 @@ def test_a_second_signal_ends_all_at_once(bus, stage, supervisor):
     with stage.closed("body"):
         bus.start(apps.Gated)
         stage.arrived_at("body")
-        supervisor.signal(signal.SIGTERM)
+        supervisor.signal(signals.SIGTERM)
         eventually(lambda: _rows(stage).count("dispatcher") == 0)
-        supervisor.signal(signal.SIGTERM)
-        assert supervisor.wait(within=3) == 128 + signal.SIGTERM
+        supervisor.signal(signals.SIGTERM)
+        assert supervisor.wait(within=3) == 128 + signals.SIGTERM
         eventually(lambda: not any(map(_runs, children)), within=3)
 
 
@@ -116,6 +117,14 @@ def dies(bus):
 
 def test_a_child_that_dies_again_and_again_is_started_with_growing_pauses(dies):
     assert [dies(lived=1) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+
+
+def test_a_child_that_is_replaced_is_told_of(dies):
+    heard = []
+    with signal("pgbus.worker.recycle").connected_to(heard.append):
+        dies(lived=31)
+    [replaced] = heard
+    assert (replaced.kind, replaced.reason, round(replaced.seconds)) == ("worker", "status 1", 31)
 
 
 def test_a_child_that_lived_is_started_again_at_once_and_the_pauses_begin_anew(dies):

@@ -25,7 +25,7 @@ from pgbus import (
 )
 from pgbus.engine.definition.signal import Signal
 from pgbus.engine.definition.start import StartOptions
-from pgbus.engine.jobs.delivery import JobDelivery
+from pgbus.engine.definition.delivery import JobDelivery
 
 
 @dataclass

@@ -54,6 +54,13 @@ def test_the_defaults_are_the_documented_ones():
         "time_zone": "UTC",
         "log_format": "text",
         "prepared_statements": True,
+        "tracing": False,
+        "metrics_backend": None,
+        "metrics_enabled": True,
+        "metrics_port": None,
+        "statsd_host": "127.0.0.1",
+        "statsd_port": 8125,
+        "mcp_write_tools": False,
     }
 
 
@@ -294,3 +301,26 @@ def test_an_empty_revision_file_is_no_revision(tmp_path):
 def test_settings_made_without_load_are_checked_too():
     with pytest.raises(InvalidSetting, match="threads"):
         Settings(database_url=URL, threads=0)
+
+
+def test_a_metrics_backend_is_a_name_or_an_object_with_the_three_methods():
+    class Backend:
+        def count(self, name, labels): ...
+
+        def observe(self, name, seconds, labels): ...
+
+        def gauge(self, name, value, labels): ...
+
+    backend = Backend()
+    assert load(metrics_backend=backend).metrics_backend is backend
+    assert load({"PGBUS_METRICS_BACKEND": "statsd"}).metrics_backend == "statsd"
+    refused("metrics_backend", "'graphite' must be one of prometheus", metrics_backend="graphite")
+    del Backend.gauge
+    refused("metrics_backend", "the methods count, observe, gauge", metrics_backend=backend)
+
+
+def test_the_metrics_port_is_prometheuss():
+    given = load({"PGBUS_METRICS_PORT": "9100", "PGBUS_METRICS_BACKEND": "prometheus"})
+    assert given.metrics_port == 9100
+    refused("metrics_port", "set metrics_backend to 'prometheus'", metrics_port=9100)
+    refused("metrics_port", "65535", metrics_port=70_000, metrics_backend="prometheus")

@@ -6,7 +6,7 @@ CREATE FUNCTION {schema}.start_run(
     p_workflow_id uuid, p_workflow_class text, p_digest text,
     p_subject_type text, p_subject_id text, p_arguments jsonb, p_idempotency_key text, p_rerun_of uuid,
     p_step_name text, p_queue text, p_wait double precision, p_not_before timestamptz,
-    p_actor text, p_reason text, p_details jsonb)
+    p_actor text, p_reason text, p_details jsonb, p_trace text)
 RETURNS TABLE (verdict text, workflow_id uuid, created_at timestamptz, step_id bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -25,7 +25,7 @@ BEGIN
              p_idempotency_key, p_step_name, v_step_id, p_rerun_of, v_now, v_now)
         ON CONFLICT DO NOTHING;
         IF FOUND THEN
-            PERFORM {schema}.schedule_step(v_step_id, p_workflow_id, p_step_name, p_queue, v_at, v_now, true);
+            PERFORM {schema}.schedule_step(v_step_id, p_workflow_id, p_step_name, p_queue, v_at, v_now, true, p_trace);
             INSERT INTO {schema}.workflow_events
                 (workflow_id, event, step_name, attempt, actor, reason, from_status, to_status, details, created_at)
             VALUES

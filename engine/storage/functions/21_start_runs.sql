@@ -5,7 +5,7 @@ CREATE FUNCTION {schema}.start_runs(
     p_workflow_ids uuid[], p_workflow_class text, p_digest text,
     p_subject_types text[], p_subject_ids text[], p_arguments text[],
     p_step_name text, p_queue text, p_wait double precision, p_not_before timestamptz,
-    p_actor text, p_reason text)
+    p_actor text, p_reason text, p_trace text)
 RETURNS TABLE (workflow_id uuid, created_at timestamptz, step_id bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -43,9 +43,10 @@ BEGIN
         PERFORM pg_notify('{channel}', p_queue);
     END IF;
     INSERT INTO {schema}.workflow_steps
-        (step_id, workflow_id, step_name, attempt, status, queue, message_id, created_at, scheduled_at, send_at)
+        (step_id, workflow_id, step_name, attempt, status, queue, message_id, created_at, scheduled_at, send_at,
+         trace)
     SELECT r.step_id, r.workflow_id, p_step_name, 1, 'scheduled', p_queue, m.message_id, v_now, v_at,
-           CASE WHEN NOT v_sent THEN v_at END
+           CASE WHEN NOT v_sent THEN v_at END, p_trace
       FROM unnest(v_started, v_step_ids) AS r (workflow_id, step_id)
       LEFT JOIN unnest(v_addressees, v_message_ids) AS m (workflow_id, message_id) USING (workflow_id);
     INSERT INTO {schema}.workflow_events

@@ -18,7 +18,7 @@ CREATE FUNCTION {schema}.claim(
     p_worker text, p_revision text)
 RETURNS TABLE (
     verdict text, workflow_class text, subject_type text, subject_id text, arguments text,
-    step_id bigint, step_name text, attempt integer)
+    step_id bigint, step_name text, attempt integer, trace text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -38,7 +38,7 @@ BEGIN
     ELSE
         SELECT * INTO r FROM {schema}.workflows w WHERE w.workflow_id = p_workflow_id FOR UPDATE SKIP LOCKED;
         IF NOT FOUND AND EXISTS (SELECT FROM {schema}.workflows w WHERE w.workflow_id = p_workflow_id) THEN
-            RETURN QUERY SELECT 'locked', NULL, NULL, NULL, NULL, NULL::bigint, NULL, NULL::integer;
+            RETURN QUERY SELECT 'locked', NULL, NULL, NULL, NULL, NULL::bigint, NULL, NULL::integer, NULL;
             RETURN;
         END IF;
     END IF;
@@ -79,5 +79,5 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY SELECT v_verdict, r.workflow_class, r.subject_type, r.subject_id, r.arguments::text,
-                        s.step_id, s.step_name, s.attempt;
+                        s.step_id, s.step_name, s.attempt, s.trace;
 END $$;

@@ -11,7 +11,7 @@ CREATE FUNCTION {schema}.take(
 RETURNS TABLE (
     verdict text, queue text, message_id bigint, read_count integer, body text, workflow_id text,
     workflow_class text, subject_type text, subject_id text, arguments text,
-    step_id bigint, step_name text, attempt integer,
+    step_id bigint, step_name text, attempt integer, trace text,
     next_visible double precision, next_send double precision)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -36,8 +36,9 @@ BEGIN
             IF m.workflow_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN
                 workflow_id := m.workflow_id;
                 SELECT c.verdict, c.workflow_class, c.subject_type, c.subject_id, c.arguments,
-                       c.step_id, c.step_name, c.attempt
-                  INTO verdict, workflow_class, subject_type, subject_id, arguments, step_id, step_name, attempt
+                       c.step_id, c.step_name, c.attempt, c.trace
+                  INTO verdict, workflow_class, subject_type, subject_id, arguments, step_id, step_name, attempt,
+                       trace
                   FROM {schema}.claim(m.workflow_id::uuid, v_queue, m.msg_id, m.read_ct, false, p_unguarded,
                                       p_worker, p_revision) c;
                 IF verdict IS NOT NULL THEN
@@ -62,7 +63,7 @@ BEGIN
            INTO v_visible USING v_visible, v_began;
     END LOOP;
     RETURN QUERY SELECT 'idle', NULL, NULL::bigint, NULL::integer, NULL, NULL,
-                        NULL, NULL, NULL, NULL, NULL::bigint, NULL, NULL::integer,
+                        NULL, NULL, NULL, NULL, NULL::bigint, NULL, NULL::integer, NULL,
                         extract(epoch FROM v_visible - clock_timestamp())::double precision,
                         (SELECT extract(epoch FROM min(send_at) - clock_timestamp())::double precision
                            FROM {schema}.workflow_steps WHERE send_at IS NOT NULL);

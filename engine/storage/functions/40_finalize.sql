@@ -5,7 +5,8 @@
 --   declined    nothing done: p_continue was asked for a step that is not due (clocks differ); ask without
 --   held, late  the run was paused meanwhile, or the attempt was taken away: see finalize_moved()
 -- An attempt that is parked has no outcome: it has not ended. What it waits for is written next. With
--- p_takes_signals the end of the step consumes the signal it held.
+-- p_takes_signals the end of the step consumes the signal it held. p_trace is for the attempt that comes
+-- next; where none does, it stays with this one for what goes on later.
 -- The last of p_events carries the run's change; those of the next attempt are step_scheduled and step_started.
 -- The run is locked before the message is deleted: while a host's transaction keeps the run, the worker's
 -- heartbeat must not wait for the message. With p_continue the message is not touched.
@@ -16,7 +17,7 @@ CREATE FUNCTION {schema}.finalize(
     p_error_class text, p_error_message text, p_error jsonb, p_reattempted_by text, p_held jsonb,
     p_next_step text, p_next_queue text, p_wait double precision, p_not_before timestamptz,
     p_continue boolean, p_worker text, p_revision text,
-    p_events text[], p_reasons text[], p_details jsonb[], p_takes_signals boolean)
+    p_events text[], p_reasons text[], p_details jsonb[], p_takes_signals boolean, p_trace text)
 RETURNS TABLE (verdict text, step_id bigint, attempt integer, due_in double precision)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -55,7 +56,8 @@ BEGIN
     UPDATE {schema}.workflow_steps x
        SET status = p_attempt_status, outcome = p_outcome, finished_at = CASE WHEN p_outcome IS NOT NULL THEN v_now END,
            output = p_output, error_class = p_error_class, error_message = p_error_message, error = p_error,
-           reattempted_by = p_reattempted_by
+           reattempted_by = p_reattempted_by,
+           trace = CASE WHEN v_next_id IS NULL THEN coalesce(p_trace, x.trace) ELSE x.trace END
      WHERE x.step_id = p_step_id AND x.status = 'in_progress'
     RETURNING * INTO STRICT s;
     IF p_takes_signals AND (p_attempt_status IN ('completed', 'skipped') OR p_target = 'cancelled') THEN
@@ -64,14 +66,14 @@ BEGIN
     IF p_continue THEN
         INSERT INTO {schema}.workflow_steps
             (step_id, workflow_id, step_name, attempt, status, queue, message_id, read_count, created_at,
-             scheduled_at, started_at, worker, revision)
+             scheduled_at, started_at, worker, revision, trace)
         VALUES
             (v_next_id, p_workflow_id, p_next_step, {schema}.next_attempt(p_workflow_id, p_next_step),
-             'in_progress', p_queue, p_message_id, p_read_count, v_now, v_at, v_now, p_worker, p_revision)
+             'in_progress', p_queue, p_message_id, p_read_count, v_now, v_at, v_now, p_worker, p_revision, p_trace)
         RETURNING workflow_steps.attempt INTO v_next_attempt;
     ELSIF v_next_id IS NOT NULL THEN
         v_next_attempt := {schema}.schedule_step(
-            v_next_id, p_workflow_id, p_next_step, p_next_queue, v_at, v_now, p_next_queue <> p_queue);
+            v_next_id, p_workflow_id, p_next_step, p_next_queue, v_at, v_now, p_next_queue <> p_queue, p_trace);
     END IF;
     INSERT INTO {schema}.workflow_events
         (workflow_id, event, step_name, attempt, actor, reason, from_status, to_status, details, created_at)

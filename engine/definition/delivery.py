@@ -13,6 +13,7 @@ class JobDelivery:
     queue: str
     message_id: int
     read_count: int
+    job: str
 
 
 #: Set around each execution.

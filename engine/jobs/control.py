@@ -1,0 +1,294 @@
+"""What an operator does with queues, jobs and dead letters: each verb is one transaction, `purge_queue` aside.
+
+A message is named by its queue's physical name and its id. Whoever comes second learns what is there now.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from enum import StrEnum, auto
+from typing import TYPE_CHECKING
+
+from pgbus.engine.codec import storable
+from pgbus.engine.insights import queues
+from pgbus.engine.jobs import batch
+from pgbus.engine.queues import PRIORITIES, parse_physical_name, physical_name
+from pgbus.engine.storage import dead_letters, jobs, messages
+from pgbus.engine.storage import queues as storage
+from pgbus.engine.storage.messages import Mark
+from pgbus.engine.storage.trail import cut
+
+if TYPE_CHECKING:
+    from pgbus.engine.insights.queues import QueuePause
+    from pgbus.engine.runner.services import Services
+    from pgbus.engine.settings import Settings
+    from pgbus.engine.storage.database import Connection
+
+_log = logging.getLogger("pgbus.jobs")
+
+#: Of a purge: messages that one transaction takes, and seconds after which no further one begins.
+_CHUNK = 1_000
+_LONGEST_SECONDS = 30.0
+
+
+class Effect(StrEnum):
+    """What became of a message that a verb was asked of: only `DONE` changed anything.
+
+    `DUE`: it waits for nothing but a worker. `IN_HAND`: a worker has it. `MOVED_ON`: it was delivered again
+    since the caller saw it. `OF_A_RUN`: it is a step's, and the run's own verbs are what moves it. `GONE`:
+    there is no such message any more.
+    """
+
+    DONE = auto()
+    DUE = auto()
+    IN_HAND = auto()
+    MOVED_ON = auto()
+    OF_A_RUN = auto()
+    GONE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class PauseResult:
+    """The pause that a queue has now; not `done` where somebody had paused it before."""
+
+    done: bool
+    pause: QueuePause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purged:
+    """How many jobs were discarded, and what was left: steps' messages, and jobs in workers' hands.
+
+    Those left are counted up to 10,000 and one. `may_be_more`: half a minute was not enough.
+    """
+
+    discarded: int
+    steps: int
+    in_hand: int
+    may_be_more: bool
+
+
+def pause_queue(
+    services: Services, logical: str, *, actor: str, reason: str | None = None
+) -> PauseResult:
+    """Let workers read a queue no more, in all its priorities; what they have in hand goes on.
+
+    They notice at once, without LISTEN within `polling_interval`. Raise `QueueNotFound`.
+    """
+    by = _mark(actor, reason)
+    services.bus.check_schema()
+    with services.database.transaction() as connection:
+        names = _all_of(connection, services.settings, logical)
+        done = storage.pause(connection, names, actor=by.actor, reason=by.reason)
+        messages.notify(connection, services.database.schema, storage.CHANGED)
+        pause = queues.pauses(connection, services.settings)[logical]
+    _tell(f"Queue {logical} was paused", by, done=done)
+    return PauseResult(done, pause)
+
+
+def resume_queue(
+    services: Services, logical: str, *, actor: str, reason: str | None = None
+) -> QueuePause | None:
+    """Let workers read a queue again; return the pause that this ended, None when it was not paused.
+
+    Raise `QueueNotFound`.
+    """
+    by = _mark(actor, reason)
+    services.bus.check_schema()
+    with services.database.transaction() as connection:
+        names = _all_of(connection, services.settings, logical)
+        pause = queues.pauses(connection, services.settings).get(logical)
+        done = storage.resume(connection, names)
+        messages.notify(connection, services.database.schema, storage.CHANGED)
+    _tell(f"Queue {logical} was resumed", by, done=done)
+    return pause if done else None
+
+
+def retry_job(
+    services: Services,
+    queue: str,
+    message_id: int,
+    *,
+    actor: str,
+    reason: str | None = None,
+    read_count: int | None = None,
+) -> Effect:
+    """Let a job that waits for its retry, or for its time, run now.
+
+    With `read_count`, as often as the caller saw it delivered, only if it was not since. Raise `QueueNotFound`.
+    """
+    by = _mark(actor, reason)
+    services.bus.check_schema()
+    with services.database.transaction() as connection:
+        queues.check_holds_work(connection, services.settings, queue)
+        done = jobs.make_due(connection, queue, message_id, read_count=read_count)
+        if done:
+            messages.notify(connection, services.database.schema, queue)
+        effect = _effect(connection, queue, message_id, read_count, done=done)
+    _tell(f"Message {message_id} of {queue} was made due", by, done=done)
+    return effect
+
+
+def discard_job(
+    services: Services,
+    queue: str,
+    message_id: int,
+    *,
+    actor: str,
+    reason: str | None = None,
+    read_count: int | None = None,
+) -> Effect:
+    """Archive a job that is not to run (again), forget its failure and end the batch's member that it is.
+
+    `read_count` as in `retry_job`. Raise `QueueNotFound`.
+    """
+    by = _mark(actor, reason)
+    services.bus.check_schema()
+    with services.database.transaction() as connection:
+        queues.check_holds_work(connection, services.settings, queue)
+        withdrawal = jobs.withdraw(connection, queue, message_id, read_count=read_count, by=by)
+        told = batch.told(connection, withdrawal.finished_batch)
+        effect = _effect(connection, queue, message_id, read_count, done=withdrawal.done)
+    services.events.emit(*told)
+    _tell(f"Message {message_id} of {queue} was discarded", by, done=withdrawal.done)
+    # One that is due and was not discarded is just being delivered.
+    return Effect.IN_HAND if effect is Effect.DUE else effect
+
+
+def retry_dead_letter(
+    services: Services, queue: str, message_id: int, *, actor: str, reason: str | None = None
+) -> Effect:
+    """Send a dead letter anew to the queue it came from; its batch, if it was a member, has counted it.
+
+    Raise `QueueNotFound`.
+    """
+    by, settings = _mark(actor, reason), services.settings
+    services.bus.check_schema()
+    with services.database.autocommit() as connection:
+        queues.check_holds_dead_letters(connection, settings, queue)
+        source = dead_letters.source(connection, queue, message_id)
+    to = _source(settings, queue, source)
+    services.bus.ensure_queues([to])
+    with services.database.transaction() as connection:
+        done = dead_letters.retry(connection, queue, message_id, to=to, by=by)
+        if done:
+            messages.notify(connection, services.database.schema, to)
+    _tell(f"Dead letter {message_id} of {queue} was sent anew", by, done=done)
+    return Effect.DONE if done else Effect.GONE
+
+
+def discard_dead_letter(
+    services: Services, queue: str, message_id: int, *, actor: str, reason: str | None = None
+) -> Effect:
+    """Archive a dead letter; raise `QueueNotFound`."""
+    by = _mark(actor, reason)
+    services.bus.check_schema()
+    with services.database.transaction() as connection:
+        queues.check_holds_dead_letters(connection, services.settings, queue)
+        done = dead_letters.discard(connection, queue, message_id, by=by)
+    _tell(f"Dead letter {message_id} of {queue} was discarded", by, done=done)
+    return Effect.DONE if done else Effect.GONE
+
+
+def purge_queue(
+    services: Services, logical: str, *, actor: str, reason: str | None = None
+) -> Purged:
+    """Discard the jobs that are in a queue now, in all its priorities, but those that workers have in hand.
+
+    Messages of runs stay: the sweep would send them again. Jobs go by the thousand, a batch's members one
+    by one, each in a transaction of its own. Raise `QueueNotFound`.
+    """
+    by, last_start = _mark(actor, reason), time.monotonic() + _LONGEST_SECONDS
+    services.bus.check_schema()
+    with services.database.autocommit() as connection:
+        names = queues.of_logical(connection, services.settings, logical)
+        newest = {queue: jobs.newest(connection, queue) for queue in names}
+    discarded = 0
+    for queue, until in newest.items():
+        discarded += _purge_free(services, queue, until, by, last_start)
+        discarded += _purge_members(services, queue, until, by, last_start)
+    with services.database.autocommit() as connection:
+        left = [
+            jobs.left(connection, queue, until=until, limit=queues.CAP + 1)
+            for queue, until in newest.items()
+        ]
+    _tell(f"Queue {logical} was purged of {discarded} jobs", by, done=True)
+    return Purged(
+        discarded=discarded,
+        steps=sum(steps for steps, _ in left),
+        in_hand=sum(in_hand for _, in_hand in left),
+        may_be_more=time.monotonic() > last_start,
+    )
+
+
+def _purge_free(services: Services, queue: str, until: int, by: Mark, last_start: float) -> int:
+    total, discarded = 0, _CHUNK
+    while discarded == _CHUNK and time.monotonic() <= last_start:
+        with services.database.transaction() as connection:
+            discarded = jobs.withdraw_free(connection, queue, until=until, limit=_CHUNK, by=by)
+        total += discarded
+    return total
+
+
+def _purge_members(services: Services, queue: str, until: int, by: Mark, last_start: float) -> int:
+    """Discard the members one by one: two who discard several at once would wait for each other's counters."""
+    total, after = 0, 0
+    while time.monotonic() <= last_start:
+        with services.database.autocommit() as connection:
+            found = jobs.free_members(connection, queue, after=after, until=until, limit=_CHUNK)
+        for message_id in found:
+            if time.monotonic() > last_start:
+                return total
+            effect = discard_job(services, queue, message_id, actor=by.actor, reason=by.reason)
+            total += effect is Effect.DONE
+        if len(found) < _CHUNK:
+            return total
+        after = found[-1]
+    return total
+
+
+def _all_of(connection: Connection, settings: Settings, logical: str) -> list[str]:
+    """Return the queue's names in all priorities, also of those not made yet; raise `QueueNotFound`.
+
+    One under another prefix has no other priorities.
+    """
+    found = queues.of_logical(connection, settings, logical)
+    if found == [logical]:
+        return found
+    return [physical_name(settings.queue_prefix, logical, priority) for priority in PRIORITIES]
+
+
+def _source(settings: Settings, queue: str, told: str | None) -> str:
+    """Return where a dead letter goes: where it says that it came from, if that is one of its queues."""
+    letters = parse_physical_name(settings.queue_prefix, queue)
+    assert letters is not None  # noqa: S101 (a queue under another prefix holds no dead letters)
+    source = parse_physical_name(settings.queue_prefix, told or "")
+    if source is None or source.is_dead_letter or source.logical != letters.logical:
+        return physical_name(settings.queue_prefix, letters.logical)
+    return physical_name(settings.queue_prefix, source.logical, source.priority)
+
+
+def _effect(
+    connection: Connection, queue: str, message_id: int, read_count: int | None, *, done: bool
+) -> Effect:
+    if done:
+        return Effect.DONE
+    standing = jobs.standing(connection, queue, message_id, read_count=read_count)
+    if standing is None:
+        return Effect.GONE
+    if standing.is_step:
+        return Effect.OF_A_RUN
+    if standing.in_hand:
+        return Effect.IN_HAND
+    return Effect.DUE if standing.as_seen else Effect.MOVED_ON
+
+
+def _mark(actor: str, reason: str | None) -> Mark:
+    return Mark(storable(actor), cut(reason))
+
+
+def _tell(what: str, by: Mark, *, done: bool) -> None:
+    if done:
+        _log.info("%s by %s: %s.", what, by.actor, by.reason or "no reason given")
