@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import click
 
 from pgbus.engine.cli.app import app_option, opened
 from pgbus.engine.cli.documents import document
 from pgbus.engine.cli.failures import Refused
+from pgbus.engine.cli.sentences import at
 from pgbus.engine.cli.tables import aligned
-from pgbus.engine.insights import deployment, liveness
+from pgbus.engine.insights import deployment, health, liveness
+from pgbus.engine.insights.health import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from pgbus.engine.bus import Pgbus
     from pgbus.engine.insights.deployment import Misfits, RunsOnStep
-    from pgbus.engine.insights.liveness import BrokenRun, Service
+    from pgbus.engine.insights.health import Hint
+    from pgbus.engine.insights.liveness import BrokenRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class Diagnosis:
     schema: tuple[str, ...]
     code: Misfits | None = None
     broken_runs: tuple[BrokenRun, ...] | None = None
-    service: Service | None = None
+    hints: tuple[Hint, ...] | None = None
 
 
 @click.command()
@@ -45,7 +49,8 @@ def doctor(ctx: click.Context, app: str | None, *, as_json: bool) -> None:
     """
     with opened(app) as bus:
         found = _examined(bus, with_code=app is not None)
-    click.echo(document(found) if as_json else "\n\n".join(_told(found, app)))
+        zone = ZoneInfo(bus.settings.time_zone)
+    click.echo(document(found) if as_json else "\n\n".join(_told(found, app, zone)))
     if not found.healthy:
         ctx.exit(Refused.exit_code)
 
@@ -59,14 +64,14 @@ def _examined(bus: Pgbus, *, with_code: bool) -> Diagnosis:
     with database.autocommit() as connection:
         code = deployment.misfits(connection) if with_code else None
         broken = tuple(liveness.broken(connection, bus.settings))
-        service = liveness.service(connection, bus.settings)
+        hints = health.hints(connection, bus.settings)
     unfit = code is not None and bool(code.not_loaded or code.undeclared)
     return Diagnosis(
-        healthy=not (broken or unfit), schema=(), code=code, broken_runs=broken, service=service
+        healthy=not (broken or unfit), schema=(), code=code, broken_runs=broken, hints=hints
     )
 
 
-def _told(found: Diagnosis, app: str | None) -> Iterator[str]:
+def _told(found: Diagnosis, app: str | None, zone: ZoneInfo) -> Iterator[str]:
     """Yield a section for each kind of finding; what is as it should be makes one line in all."""
     if found.schema:
         yield _section(
@@ -78,7 +83,7 @@ def _told(found: Diagnosis, app: str | None) -> Iterator[str]:
     sections = [
         *_told_of_code(found.code),
         *_told_of_runs(found.broken_runs or ()),
-        *_told_of_service(found.service),
+        *_told_of_hints(found.hints or (), zone),
     ]
     yield from sections or ["Nothing to mend."]
     if not app:
@@ -117,20 +122,48 @@ def _told_of_runs(broken: Iterable[BrokenRun]) -> Iterator[str]:
         yield _section(title, rows)
 
 
-def _told_of_service(service: Service | None) -> Iterator[str]:
-    if service is None:
-        return
-    if not service.workers:
-        yield "Hint: no worker runs: steps and jobs wait for one (pgbus start, pgbus worker)."
-    if not service.dispatchers:
-        past = _counted(service.past_deadlines, "deadline")
-        yield (
-            "Hint: no dispatcher runs: deadlines, far-off steps and repairs wait for one (pgbus start, "
-            f"pgbus dispatcher); past by now: {past}."
-        )
-    if service.unserved:
-        rows = [[one.queue, _counted(one.due_messages, "due message")] for one in service.unserved]
-        yield _section("Hint: queues that no worker serves (name them with --queues):", rows)
+#: What a kind of hints is told under, each in a line of its own; a service that lacks is one sentence.
+_TITLES = {
+    Problem.UNREAD_QUEUE: "queues that no worker serves (name them with --queues)",
+    Problem.PAUSED_QUEUE: "queues that are paused (pgbus queues resume)",
+    Problem.NO_LISTEN: "workers that no notification reaches, so that they poll (see listen_url)",
+    Problem.VACUUM_HELD_BACK: "transactions that keep dead rows from being cleaned up (end them)",
+    Problem.BLOATED_QUEUE: "queues whose tables are full of dead rows (see to autovacuum)",
+    Problem.CLOCKS_APART: "processes whose clocks differ from the database's (see to NTP)",
+}
+
+
+def _told_of_hints(hints: Collection[Hint], zone: ZoneInfo) -> Iterator[str]:
+    for hint in hints:
+        if hint.problem is Problem.NO_WORKER:
+            yield "Hint: no worker runs: steps and jobs wait for one (pgbus start, pgbus worker)."
+        if hint.problem is Problem.NO_DISPATCHER:
+            past = _counted(hint.number or 0, "deadline")
+            yield (
+                "Hint: no dispatcher runs: deadlines, far-off steps and repairs wait for one (pgbus start, "
+                f"pgbus dispatcher); past by now: {past}."
+            )
+    for problem, title in _TITLES.items():
+        if rows := [_facts(hint, zone) for hint in hints if hint.problem is problem]:
+            yield _section(f"Hint: {title}:", rows)
+
+
+def _facts(hint: Hint, zone: ZoneInfo) -> list[str]:
+    since = f"since {at(hint.since, zone)}" if hint.since else ""
+    match hint.problem:
+        case Problem.UNREAD_QUEUE:
+            facts = [_counted(hint.number or 0, "due message")]
+        case Problem.PAUSED_QUEUE:
+            facts = [_counted(hint.number or 0, "due message"), since]
+        case Problem.BLOATED_QUEUE:
+            vacuumed = f"vacuumed at {at(hint.since, zone)}" if hint.since else "never vacuumed"
+            facts = [_counted(hint.number or 0, "dead row"), vacuumed]
+        case Problem.CLOCKS_APART:
+            seconds = hint.seconds or 0.0
+            facts = [f"{abs(seconds):.1f} s {'ahead' if seconds > 0 else 'behind'}"]
+        case _:
+            facts = [since]
+    return [hint.subject or "", *facts]
 
 
 def _counted(number: int, noun: str) -> str:
