@@ -89,6 +89,15 @@ class MemberStatus(StrEnum):
     DEAD_LETTERED = "dead_lettered"
 
 
+class JobOutcome(StrEnum):
+    """How one delivery of a job ended, for reporters, metrics and traces."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    DEAD_LETTERED = "dead_lettered"
+    WITHDRAWN = "withdrawn"
+
+
 class OnTimeout(StrEnum):
     """What becomes of a step that waits for a signal at its deadline."""
 

@@ -15,7 +15,6 @@ from pgbus.engine.cli import main
 from pgbus.engine.definition import registry
 from pgbus.engine.insights import deployment, liveness
 from pgbus.engine.insights.deployment import RunsOnStep
-from pgbus.engine.insights.liveness import UnservedQueue
 
 
 @job(queue="vendors")
@@ -426,66 +425,6 @@ def served(database):
 
 
 @pytest.fixture
-def service(bus):
-    def service():
-        with bus.services.database.autocommit() as connection:
-            return liveness.service(connection, bus.settings)
-
-    return service
-
-
-class TestService:
-    def test_processes_that_beat_are_counted(self, database, served, service):
-        beat(database, "supervisor")
-        beat(database, "worker", "pgbus_mail", seconds_ago=25)
-        beat(database, "worker", "pgbus_mail", seconds_ago=31)
-        told = service()
-        assert (told.workers, told.dispatchers, told.unserved) == (2, 1, ())
-
-    def test_due_messages_of_queues_that_no_beating_worker_serves_are_counted(
-        self, database, reach, service
-    ):
-        reach("reserve")
-        reach("reserve")
-        beat(database, "worker", "pgbus_workflows", seconds_ago=31)
-        beat(database, "worker", "pgbus_vendors")
-        assert service().unserved == (UnservedQueue("pgbus_workflows", 2),)
-        database.rows(
-            "UPDATE pgmq.q_pgbus_workflows SET vt = now() + interval '1 h' WHERE msg_id = 1"
-        )
-        assert service().unserved == (UnservedQueue("pgbus_workflows", 1),)
-        beat(database, "worker", "pgbus_workflows")
-        assert service().unserved == ()
-
-    def test_a_worker_serves_its_queues_in_every_priority_and_nobody_the_dead_letters(
-        self, database, served, service
-    ):
-        for queue in ("pgbus_vendors_p0", "pgbus_vendors_dlq", "pgbus_mail_dlq"):
-            database.rows("SELECT pgbus.make_queue(%s)", queue)
-            database.rows("SELECT pgmq.send(%s, '{}'::jsonb)", queue)
-        assert service().unserved == ()
-
-    def test_a_queue_under_another_prefix_is_served_by_its_own_name(self, database, service):
-        database.rows("SELECT pgbus.make_queue('old_mail')")
-        database.rows("SELECT pgmq.send('old_mail', '{}'::jsonb)")
-        assert service().unserved == (UnservedQueue("old_mail", 1),)
-        beat(database, "worker", "old_mail")
-        assert service().unserved == ()
-
-    @pytest.mark.rows_by_hand
-    def test_deadlines_that_are_past_are_counted(self, database, reach, service):
-        reach("capture")
-        reach("capture")
-        later = "UPDATE pgbus.workflow_steps SET timeout_at = now() + interval '1 h'"
-        database.rows(f"{later} WHERE waiting_since IS NOT NULL")
-        assert service().past_deadlines == 0
-        database.rows(
-            "UPDATE pgbus.workflow_steps SET timeout_at = now() WHERE step_name = 'capture'"
-        )
-        assert service().past_deadlines == 2
-
-
-@pytest.fixture
 def doctor(database, served, tmp_path, monkeypatch):
     """Runs `pgbus doctor` on the test's database, which is served; `shop:make` makes a bus for it."""
     (tmp_path / "shop.py").write_text(
@@ -504,7 +443,6 @@ def doctor(database, served, tmp_path, monkeypatch):
 
 
 APP = ("--app", "shop:make")
-SERVED = {"workers": 1, "dispatchers": 1, "past_deadlines": 0, "unserved": []}
 
 
 class TestCommand:
@@ -634,15 +572,15 @@ class TestCommand:
                     "missing": f"its message {message} is not in the queue pgbus_workflows",
                 }
             ],
-            "service": SERVED,
+            "hints": [],
         }
         run.cancel()
         healthy = {"healthy": True, "schema": [], "code": None, "broken_runs": []}
-        healthy["service"] = SERVED
+        healthy["hints"] = []
         assert json.loads(doctor("--json", expect=0)) == healthy
 
     def test_its_document_tells_what_was_not_looked_at(self, doctor, empty_database, monkeypatch):
         monkeypatch.setenv("PGBUS_DATABASE_URL", empty_database.url)
         found = json.loads(doctor(*APP, "--json", expect=1))
-        assert (found["code"], found["broken_runs"], found["service"]) == (None, None, None)
+        assert (found["code"], found["broken_runs"], found["hints"]) == (None, None, None)
         assert "PGMQ is not installed" in found["schema"]

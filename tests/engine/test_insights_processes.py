@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
@@ -12,7 +13,8 @@ from support.workers import Stage, running
 
 from pgbus import Workflow, step
 from pgbus.engine.insights import processes
-from pgbus.engine.insights.processes import Fleet
+from pgbus.engine.insights.processes import Fleet, RunningJob
+from pgbus.engine.processes.in_flight import InFlight
 
 
 class Served(Workflow):
@@ -85,11 +87,15 @@ def test_the_longest_silent_come_first_then_workers_by_name(bus, beats, fleet):
 
 
 def test_a_process_tells_its_queues_jobs_and_children(bus, beats, fleet):
-    running = [{"what": "job", "seconds": 1, "queue": "q"}, {"what": "Order 1", "queue": "q"}]
+    job = {"what": "job", "job": "shop.mail", "message_id": 7, "seconds": 90, "queue": "q"}
+    running = [job, {"what": "Order 1", "seconds": 1, "queue": "q"}]
     queues = ["pgbus_mail", "pgbus_mail_p0", "pgbus_apples", "foreign"]
-    beats("worker", "a:1", queues=queues, running=[*running, running[0]])
+    beats("worker", "a:1", queues=queues, running=[*running, job | {"job": None}])
     beats("supervisor", "a:2", children=[{"kind": "worker", "pid": 1}])
-    worker, supervisor = fleet().processes
+    worker, supervisor = fleet(few=1).processes
+    since = worker.heartbeat_at - timedelta(seconds=90)
+    assert worker.running_jobs == (RunningJob("shop.mail", "q", 7, since),)
+    assert [one.job for one in fleet().processes[0].running_jobs] == ["shop.mail", None]
     assert (worker.queues, worker.jobs, worker.children) == (("apples", "foreign", "mail"), 2, 0)
     assert (supervisor.queues, supervisor.jobs, supervisor.children) == ((), 0, 1)
 
@@ -166,3 +172,16 @@ def test_a_living_worker_is_found_with_the_step_it_executes(bus, database, fleet
         assert (process.kind, process.alive, process.running) == ("worker", True, 1)
         [attempt] = process.attempts
         assert (attempt.workflow_id, attempt.step_name) == (run.workflow_id, "two")
+
+
+def test_a_worker_tells_which_jobs_it_has_in_hand(bus, driver, database):
+    bus.ensure_queues(["pgbus_served"])
+    bodies = ['{"job": "shop.mail"}', f'{{"job": "{"x" * 500}"}}', "[]"]
+    in_flight = InFlight()
+    for body in bodies:
+        database.rows("SELECT pgmq.send('pgbus_served', %s::jsonb)", body)
+        [delivery] = driver.take()
+        in_flight.hold(delivery)
+    told = [(one["job"], one["queue"], one["message_id"]) for one in in_flight.running()]
+    queue = "pgbus_served"
+    assert told == [("shop.mail", queue, 1), ("x" * 300, queue, 2), (None, queue, 3)]

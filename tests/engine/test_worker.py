@@ -126,6 +126,8 @@ def test_a_body_that_asks_the_process_to_end_is_left_to_redelivery_and_the_worke
 def test_a_queue_that_is_dropped_ends_no_worker(bus, stage):
     with running(stage.database, polling_interval=0.2) as worker:
         worker.says("LISTEN works")
+        # It has looked which queues there are since then.
+        stage.finished(bus.start(apps.Elsewhere))
         stage.database.rows("SELECT pgmq.drop_queue('pgbus_elsewhere')")
         worker.says("Taking messages failed")
         run = bus.start(apps.Plain)

@@ -63,13 +63,14 @@ def idle(database, monkeypatch):
 
 def test_an_idle_worker_asks_once_per_polling_interval(idle):
     statements, seconds = idle(6, polling_interval=0.5)
-    assert statements == 6
+    # And once more, when LISTEN works, which queues there are.
+    assert statements == 6 + 1
     assert seconds > 2.9
 
 
 def test_an_idle_worker_with_a_long_polling_interval_asks_only_to_beat(idle):
     statements, seconds = idle(1, polling_interval=60)
-    assert statements == 1
+    assert statements == 1 + 1
     assert seconds > 3
 
 
@@ -80,7 +81,7 @@ def test_a_message_that_another_transaction_has_locked_is_not_asked_for_in_a_loo
         host.commit()
         host.execute("SELECT FROM pgmq.q_pgbus_jobs FOR UPDATE")
         statements, seconds = idle(6, polling_interval=0.5)
-    assert statements <= 7
+    assert statements <= 8
     assert seconds > 2.9
 
 
@@ -89,14 +90,14 @@ def test_a_step_that_another_transaction_has_locked_is_not_sent_in_a_loop(bus, s
     with stage.database.connection() as host:
         host.execute("SELECT FROM pgbus.workflow_steps FOR UPDATE")
         statements, seconds = idle(6, polling_interval=0.5)
-    assert statements <= 14
+    assert statements <= 15
     assert seconds > 2.9
 
 
 def test_a_step_due_within_a_long_polling_interval_is_not_waited_for_in_a_loop(bus, stage, idle):
     _schedule(bus, stage, "9 s")
     statements, seconds = idle(1, polling_interval=60)
-    assert statements <= 1
+    assert statements <= 1 + 1
     assert seconds > 3
 
 

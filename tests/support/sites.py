@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from html import unescape
 from html.parser import HTMLParser
 
@@ -11,7 +12,7 @@ from flask import Flask
 from pgbus.dashboard import allow_anyone, create_blueprint
 
 #: Tags between which a sentence goes on, and all others.
-_INLINE = re.compile(r"</?(?:a|b|bdi|code|i|q|time|wbr)\b[^>]*>")
+_INLINE = re.compile(r"</?(?:a|b|bdi|code|i|q|strong|time|wbr)\b[^>]*>")
 _BLOCKS = re.compile(r"<[^>]*>")
 
 
@@ -34,8 +35,48 @@ def hidden_fields(html):
 
 def visible_text(answer):
     """Returns the text of a page as a person reads it, in one line."""
-    text = _BLOCKS.sub(" ", _INLINE.sub("", answer.text))
-    return " ".join(unescape(text).split())
+    return _read(answer.text)
+
+
+@dataclass(frozen=True)
+class Dialog:
+    """The dialog that is open on a page: where its form goes, what comes with it, what it says."""
+
+    action: str
+    fields: dict[str, str]
+    text: str
+
+
+def dialog_of(html):
+    """Returns the open dialog of a page, None when there is none."""
+    if (found := re.search(r"<dialog .*?</dialog>", html, re.DOTALL)) is None:
+        return None
+    [action] = re.findall(r'<form method="post" action="([^"]*)"', found[0])
+    return Dialog(unescape(action), hidden_fields(found[0]), _read(found[0]))
+
+
+def toast_of(html):
+    """Returns the tone and the text of the only toast of a page."""
+    [(tone, text)] = re.findall(r'<div class="toast (\w+)">.*?<p>(.*?)</p>', html, re.DOTALL)
+    return tone, unescape(text)
+
+
+def rows_of(html):
+    """Returns the text of each row of the page's tables, by its key."""
+    found = re.findall(r'<tr role="row" data-key="([^"]*)">(.*?)</tr>', html, re.DOTALL)
+    return {unescape(key): _read(row) for key, row in found}
+
+
+def asks_of(html):
+    """Returns the addresses of the dialogs that a page offers, by the words of their buttons."""
+    found = {}
+    for href, label in re.findall(r'href="([^"]+)" data-ask>(.*?)</a>', html, re.DOTALL):
+        found.setdefault(_read(label), []).append(unescape(href))
+    return found
+
+
+def _read(html):
+    return " ".join(unescape(_BLOCKS.sub(" ", _INLINE.sub("", html))).split())
 
 
 class _Hidden(HTMLParser):
