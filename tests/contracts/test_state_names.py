@@ -42,13 +42,26 @@ OTHER_WORDS = {
     *("message_id", "outcome", "queue", "read_count", "workflow_id"),  # more of them
     *("batch", "batch_id", "body", "name", "not_before", "wait", "wait_until"),  # and more
     *("q", "pgmq", "pg_namespace", "trigger", "c"),  # names of PGMQ and of catalogs
-    "infinity",  # a moment after all others
+    "string",  # a kind of JSON value
     *("q_", "read_"),  # what names of tables and functions of a queue begin with
 }
 
 #: Where a word that is also a state's means something else.
 NO_STATES = {
     ("cli/answers.py", "started"): "the head of a column",
+    ("cli/migrate.py", "pending"): "a key in JSON",
+    **{
+        ("cli/stats.py", word): "the head of a column or a line"
+        for word in (
+            "cancelled",
+            "failed",
+            "finished",
+            "paused",
+            "reattempted",
+            "skipped",
+            "started",
+        )
+    },
     ("storage/claims.py", "claimed"): "a verdict of claim()",
     ("storage/claims.py", "waiting"): "a verdict of claim()",
     **{
