@@ -18,8 +18,14 @@ from pgbus.dashboard.views import (
     actions,
     attention,
     batches,
+    dead_letters,
+    definitions,
     home,
+    jobs,
+    metrics,
     preferences,
+    processes,
+    queues,
     refusals,
     run,
     workflows,
@@ -50,6 +56,13 @@ _ROUTES: tuple[tuple[str, str, dict[str, Callable[..., Any]]], ...] = (
     ("/", "home", {_READ: home.show}),
     ("/workflows", "workflows", {_READ: workflows.show}),
     ("/workflows/attention", "attention", {_READ: attention.show, _WRITE: attention.act}),
+    ("/workflows/definitions", "definitions", {_READ: definitions.show}),
+    # What of a name looks like parts of an address is part of the name.
+    (
+        "/workflows/definitions/<path:workflow_class>",
+        "definition",
+        {_READ: definitions.show_one},
+    ),
     ("/workflows/<workflow_id>", "run", {_READ: run.show}),
     ("/workflows/<workflow_id>/attempts", "attempts", {_READ: run.show_attempts}),
     ("/workflows/<workflow_id>/attempts/<number>", "attempt", {_READ: run.show_attempt}),
@@ -65,6 +78,18 @@ _ROUTES: tuple[tuple[str, str, dict[str, Callable[..., Any]]], ...] = (
     ),
     ("/batches", "batches", {_READ: batches.show}),
     ("/batches/<batch_id>", "batch", {_READ: batches.show_one}),
+    ("/queues", "queues", {_READ: queues.show, _WRITE: queues.act}),
+    ("/queues/<queue>", "queue", {_READ: queues.show_one, _WRITE: queues.act_one}),
+    ("/jobs", "jobs", {_READ: jobs.show, _WRITE: jobs.act}),
+    ("/messages/<queue>/<number>", "message", {_READ: jobs.show_one, _WRITE: jobs.act_one}),
+    ("/processes", "processes", {_READ: processes.show}),
+    ("/dead-letters", "dead_letters", {_READ: dead_letters.show, _WRITE: dead_letters.act}),
+    (
+        "/dead-letters/<queue>/<number>",
+        "dead_letter",
+        {_READ: dead_letters.show_one, _WRITE: dead_letters.act_one},
+    ),
+    ("/metrics", "metrics", {_READ: metrics.show}),
     ("/preferences", "preferences", {_WRITE: preferences.change}),
     ("/assets/<version>/<name>", "asset", {_READ: assets.serve}),
     ("/<path:anything>", "anything", {}),
@@ -96,6 +121,7 @@ def create_blueprint(
     redact: Callable[[str, Any], Any] | None = None,
     time_zone: str | Callable[[Request], str | None] | None = None,
     locale: str | Callable[[Request], str | None] | None = None,
+    metrics_token: str | None = None,
 ) -> Blueprint:
     """Return the dashboard of a bus, to be registered on any Flask application under any prefix.
 
@@ -104,6 +130,7 @@ def create_blueprint(
     names the operator for the audit trail. `subject_url` is asked with a subject's type and id, and
     gives its page. `redact` is asked with a kind (`"arguments"`, `"output"`, `"payload"`, `"error"`)
     and a value, and gives what is shown. `time_zone` and `locale` are names, or asked with a request.
+    A scraper that has the `metrics_token` gets `/metrics`, and nothing else, without `auth`.
 
     One that raises is logged: `auth` and `can` refuse then, `redact` hides, the others fall back.
     Two dashboards in one application need two names.
@@ -116,6 +143,7 @@ def create_blueprint(
         redact=redact,
         time_zone=time_zone,
         locale=locale,
+        metrics_token=metrics_token,
     )
     if auth is allow_anyone:
         _log.warning("The dashboard %s lets anybody in (allow_anyone).", name)
@@ -153,7 +181,7 @@ def _view(
 
 def _guard(console: Console) -> Response | None:
     """Answer in place of the page a request that is not let in, or that nobody meant."""
-    if not console.host.lets_in(request):
+    if not _is_let_in(console):
         return refusals.not_let_in(console)
     request.max_content_length = (
         console.bus.settings.workflow_max_payload_size * _ENCODED + _FORM_ROOM
@@ -171,6 +199,13 @@ def _guard(console: Console) -> Response | None:
     except ValidationError:
         return _late(console) or refusals.forged(console)
     return None
+
+
+def _is_let_in(console: Console) -> bool:
+    """Tell whether the request may be answered; the metrics' token is one for them alone."""
+    if request.endpoint == f"{request.blueprint}.metrics":
+        return console.host.has_metrics_token(request) or console.host.lets_in(request)
+    return console.host.lets_in(request)
 
 
 def _late(console: Console) -> Response | None:

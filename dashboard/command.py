@@ -45,6 +45,12 @@ if TYPE_CHECKING:
     show_envvar=True,
     help="Signs forms; several processes need the same. Else made anew at each start.",
 )
+@click.option(
+    "--metrics-token",
+    envvar="PGBUS_DASHBOARD_METRICS_TOKEN",
+    show_envvar=True,
+    help="Lets whoever has it as a bearer token read /pgbus/metrics, and nothing else.",
+)
 def dashboard(
     app: str | None,
     host: str,
@@ -53,6 +59,7 @@ def dashboard(
     *,
     open_door: bool,
     secret_key: str | None,
+    metrics_token: str | None,
 ) -> None:
     """Serve the operator's console by itself, at /pgbus."""
     if bool(auth) == open_door:
@@ -64,13 +71,21 @@ def dashboard(
         lets_in = _callable(auth) if auth else allow_anyone
         bus.check_schema()
         with _listening(host, port) as listener:
-            site = standalone(bus, lets_in, secret_key or secrets.token_hex(32))
+            site = standalone(
+                bus, lets_in, secret_key or secrets.token_hex(32), metrics_token=metrics_token
+            )
             if ip_address(listener.getsockname()[0]).is_loopback:
                 site.before_request(_refuse_other_names)
             _serve(site, listener)
 
 
-def standalone(bus: Pgbus, auth: Callable[..., object], secret_key: str) -> Flask:
+def standalone(
+    bus: Pgbus,
+    auth: Callable[..., object],
+    secret_key: str,
+    *,
+    metrics_token: str | None = None,
+) -> Flask:
     """Return an application that is nothing but the console of a bus."""
     site = Flask("pgbus.dashboard.standalone")
     site.secret_key = secret_key
@@ -80,7 +95,12 @@ def standalone(bus: Pgbus, auth: Callable[..., object], secret_key: str) -> Flas
     # Who may be anyone is whoever started it; of others the callable has told no name.
     user = os.environ.get("USER") if auth is allow_anyone else None
     site.register_blueprint(
-        create_blueprint(bus, auth=auth, web_actor=(lambda _request: user) if user else None),
+        create_blueprint(
+            bus,
+            auth=auth,
+            web_actor=(lambda _request: user) if user else None,
+            metrics_token=metrics_token,
+        ),
         url_prefix="/pgbus",
     )
     site.add_url_rule("/", "root", _to_home)

@@ -18,7 +18,7 @@ from flask_wtf.csrf import generate_csrf
 from pgbus.dashboard import assets, languages, toasts
 from pgbus.dashboard.presenters import marks
 from pgbus.dashboard.words import Words, breakable, code
-from pgbus.engine.insights import reading, stuck
+from pgbus.engine.insights import queues, reading, stuck
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,9 +54,9 @@ class Viewer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shell:
-    """What stands around every page; `attention` is None where PostgreSQL was not asked."""
+    """What stands around every page; `waiting` counts, by page, what waits there for somebody."""
 
-    attention: int | None
+    waiting: Mapping[str, int]
     database: str
     theme: str
     language: str
@@ -82,8 +82,13 @@ class Console:
             self.bus.check_schema()
             viewer = self.viewer(reading.now(connection))
             page = load(connection, viewer)
-            attention = stuck.count(connection, self.bus.settings)
-        return self.rendered(page, viewer, attention=attention, status=status)
+            waiting = {
+                "attention": stuck.count(connection, self.bus.settings),
+                "dead_letters": sum(
+                    one.messages for one in queues.dead_letters(connection, self.bus.settings)
+                ),
+            }
+        return self.rendered(page, viewer, waiting=waiting, status=status)
 
     def viewer(self, now: datetime | None = None) -> Viewer:
         """Return who looks; without `now` for a page that asks nothing of the database."""
@@ -113,17 +118,17 @@ class Console:
         page: Page,
         viewer: Viewer,
         *,
-        attention: int | None = None,
+        waiting: Mapping[str, int] | None = None,
         status: int = 200,
     ) -> Response:
-        """Return the page's template filled with it."""
+        """Return the page's template filled with it; without `waiting` where PostgreSQL was not asked."""
         words = viewer.words
         html = (
             environment()
             .get_template(f"pgbus/{page.template}")
             .render(
                 page=page,
-                shell=self._shell(words, attention, status),
+                shell=self._shell(words, waiting or {}, status),
                 words=words,
                 url=viewer.url,
                 asset=functools.partial(self.url, "asset", version=assets.digest()),
@@ -138,11 +143,11 @@ class Console:
         response.headers["Content-Language"] = words.tag
         return response
 
-    def _shell(self, words: Words, attention: int | None, status: int) -> Shell:
+    def _shell(self, words: Words, waiting: Mapping[str, int], status: int) -> Shell:
         theme = request.cookies.get(THEME_COOKIE)
         has_key = bool(current_app.secret_key)
         return Shell(
-            attention=attention,
+            waiting=waiting,
             database=self.bus.services.database.engine.url.database or "",
             theme=theme if theme in THEMES else THEMES[0],
             language=str(words.locale),

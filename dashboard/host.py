@@ -6,6 +6,7 @@ and the log says which one it was.
 
 from __future__ import annotations
 
+import hmac
 import inspect
 import logging
 from dataclasses import dataclass
@@ -56,10 +57,21 @@ class Host:
     redact: Callable[[str, Any], Any] | None = None
     time_zone: str | Callable[[Request], str | None] | None = None
     locale: str | Callable[[Request], str | None] | None = None
+    metrics_token: str | None = None
 
     def lets_in(self, request: Request) -> bool:
         """Tell whether the request may see anything."""
         return self.auth is not None and _granted("auth", self.auth, request)
+
+    def has_metrics_token(self, request: Request) -> bool:
+        """Tell whether the request carries the token that lets it have the metrics."""
+        if not self.metrics_token:
+            return False
+        # Werkzeug's own reading of the header raises on some that are not ASCII.
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and hmac.compare_digest(
+            token.strip().encode("latin-1", "replace"), self.metrics_token.encode()
+        )
 
     def allows(self, request: Request, action: str) -> bool:
         """Tell whether the request may ask for this verb."""

@@ -75,6 +75,13 @@ class Parameters:
             raise BadParameter(name, value, _("a whole number"))
         return int(value)
 
+    def place(self, name: str) -> int:
+        """Return a place in a list, counted from one; the first when none is given."""
+        place = self.number(name)
+        if place == 0:
+            raise BadParameter(name, "0", _("a whole number from 1 on"))
+        return place or 1
+
     def moment(self, name: str, zone: ZoneInfo) -> datetime | None:
         """Return a moment; one without an offset is in the zone of the page."""
         value = self.text(name)

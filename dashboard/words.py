@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from babel.dates import format_skeleton
-from babel.numbers import format_decimal
+from babel.numbers import format_decimal, format_percent
 from markupsafe import Markup, escape
 
 if TYPE_CHECKING:
@@ -85,6 +85,10 @@ class Words:
             return str(number)
         return format_decimal(number, locale=self.locale)
 
+    def percent(self, share: float) -> str:
+        """Return a share of one as a percentage, to a tenth."""
+        return format_percent(round(share, 3), locale=self.locale, decimal_quantization=False)
+
     def count(self, number: int) -> str:
         """Return a count that stopped at the cap as "10,000+"."""
         return self.number(number) if number <= COUNT_CAP else f"{self.number(COUNT_CAP)}+"
@@ -105,6 +109,10 @@ class Words:
             return self._time(moment, time)
         skeleton = "MMMd" if local.year == today.year else "yMMMd"
         return self._time(moment, f"{_day(local.date(), skeleton, self.locale)} {time}")
+
+    def day(self, moment: datetime) -> str:
+        """Return the day that a moment is on."""
+        return _day(moment.astimezone(self.zone).date(), "MMMd", self.locale)
 
     def read_at(self) -> Markup:
         """Return the time of day at which the page was read."""

@@ -127,7 +127,26 @@ def _attention(page: Page, console: str) -> Page:
     return page
 
 
-_PAGES = {"home": _home, "workflows": _workflows, "run": _paused_run, "attention": _attention}
+def _classes(page: Page, console: str) -> Page:
+    page.goto(f"{console}/workflows/definitions")
+    return page
+
+
+def _insights(page: Page, console: str) -> Page:
+    _classes(page, console)
+    page.get_by_role("link", name="demo.shop.workflows.OrderWorkflow", exact=True).click()
+    page.locator("#throughput .main-svg").first.wait_for()
+    return page
+
+
+_PAGES = {
+    "home": _home,
+    "workflows": _workflows,
+    "run": _paused_run,
+    "attention": _attention,
+    "classes": _classes,
+    "insights": _insights,
+}
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pgbus.dashboard.pages.workflows import query_of
 from pgbus.dashboard.parameters import BadParameter
 from pgbus.dashboard.presenters import attention as presenter
+from pgbus.dashboard.presenters.bulk import cut
 from pgbus.dashboard.presenters.sentences import short
 from pgbus.dashboard.presenters.status import stuck_badge
 from pgbus.dashboard.words import _
@@ -196,7 +197,7 @@ def _tabs(found: Attention, viewer: Viewer, current: str | None) -> Iterator[Cla
     namesakes = Counter(map(short, names))
     for name in shown:
         yield ClassTab(
-            name if namesakes[short(name)] > 1 else presenter.cut(short(name), _LONGEST_LABEL),
+            name if namesakes[short(name)] > 1 else cut(short(name), _LONGEST_LABEL),
             name,
             words.number(found.by_class.get(name, 0)),
             viewer.url("attention", workflow_class=name),
@@ -262,7 +263,7 @@ class _Here:
             return None
         message = group.newest_error_message
         whole = len(message) < stuck.LONGEST_MESSAGE
-        return presenter.cut(str(self._viewer.shown("error", message, whole=whole)))
+        return cut(str(self._viewer.shown("error", message, whole=whole)))
 
     def _asks(self, group: StuckGroup, start: int) -> Iterator[Ask]:
         for verb in group.key.available_actions:

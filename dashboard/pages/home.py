@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from pgbus.dashboard.presenters import health as health_words
 from pgbus.dashboard.presenters import home
 from pgbus.dashboard.presenters import processes as process_words
 from pgbus.dashboard.presenters import queues as queue_words
@@ -14,7 +15,7 @@ from pgbus.dashboard.presenters.sentences import short
 from pgbus.dashboard.presenters.status import STUCK_WORDS
 from pgbus.dashboard.words import COUNT_CAP
 from pgbus.engine.definition import registry
-from pgbus.engine.insights import processes, queues, runs, stuck, throughput
+from pgbus.engine.insights import health, processes, queues, runs, stuck, throughput
 from pgbus.engine.insights.runs import RunFilter
 from pgbus.engine.states import RunStatus
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from pgbus.dashboard.console import Viewer
+    from pgbus.dashboard.presenters.health import HintLine
     from pgbus.dashboard.presenters.home import Card
     from pgbus.dashboard.presenters.queues import QueueTotal
     from pgbus.dashboard.presenters.status import Badge
@@ -60,6 +62,7 @@ class QueueLine:
     """One logical queue."""
 
     name: str
+    href: str
     badge: Badge
     visible: str
     in_flight: str
@@ -98,6 +101,7 @@ class HomePage:
 
     needs: str | None
     verdict: tuple[Markup, ...]
+    hints: tuple[HintLine, ...]
     untouched: bool
     classes: tuple[str, ...]
     start_example: str
@@ -122,7 +126,11 @@ def load(connection: Connection, viewer: Viewer) -> HomePage:
         attention=stuck.groups(connection, settings),
         ongoing=numbers["ongoing"],
         untouched=not numbers["all"],
-        queues=queue_words.totals(queues.depths(connection, settings), fleet.served),
+        queues=queue_words.totals(
+            queues.depths(connection, settings),
+            fleet.served,
+            queues.pauses(connection, settings),
+        ),
         dead_letters=queues.dead_letters(connection, settings),
         fleet=fleet,
     )
@@ -130,6 +138,7 @@ def load(connection: Connection, viewer: Viewer) -> HomePage:
     return HomePage(
         needs=home.needs(figures.attention, words),
         verdict=home.verdict(figures, _why(figures, viewer), words),
+        hints=health_words.lines(health.hints(connection, settings), health_words.OF_HOME, words),
         untouched=figures.untouched,
         classes=tuple(classes[:_MOST_CLASSES]),
         start_example=f"{classes[0] if classes else 'OrderWorkflow'}.start(...)",
@@ -180,6 +189,7 @@ def _queue(queue: QueueTotal, viewer: Viewer) -> QueueLine:
     words = viewer.words
     return QueueLine(
         name=queue.name,
+        href=viewer.url("queue", queue=queue.name),
         badge=queue_words.badge(queue, words.now),
         visible=words.count(queue.visible),
         in_flight=words.count(queue.in_flight),

@@ -6,6 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from pgbus.dashboard.pages.listed import class_href
 from pgbus.dashboard.presenters import (
     actions,
     attempts,
@@ -227,7 +228,7 @@ def head(run: RunSummary, viewer: Viewer) -> Head:
         because=told.because,
         place=place(run, told.badge.tone, viewer.words),
         class_name=run.workflow_class,
-        class_href=viewer.url("workflows", status="all", workflow_class=run.workflow_class),
+        class_href=class_href(viewer, run.workflow_class),
         subject=subjects.named(run),
         subject_href=subjects.href(run, viewer),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar
 
 from pgbus.dashboard.forms import moment_text
@@ -17,6 +17,8 @@ from pgbus.engine.insights.stuck import StuckReason
 from pgbus.engine.states import RunStatus
 
 if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
     from markupsafe import Markup
 
     from pgbus.dashboard.console import Viewer
@@ -54,6 +56,8 @@ _FILTERS = {
     "ended_from": _("ended from"),
     "ended_to": _("ended before"),
 }
+
+_MOMENTS = tuple(name for name in _FILTERS if name.endswith(("_from", "_to")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,7 @@ class WorkflowsPage:
     chips: tuple[Chip, ...]
     clear: str
     fields: dict[str, str]
+    exact: frozenset[str]
     status: str
     classes: tuple[str, ...]
     stuck_reasons: tuple[tuple[str, str], ...]
@@ -140,6 +145,7 @@ def load(
         chips=_chips(viewer, wanted),
         clear=viewer.url("workflows", status=given.get("status")),
         fields=_fields(viewer, wanted),
+        exact=_exact(viewer, wanted),
         status=wanted.status,
         classes=known,
         stuck_reasons=tuple(
@@ -194,9 +200,13 @@ def query_of(wanted: RunFilter) -> dict[str, str]:
     if given["status"] == "ongoing":
         del given["status"]
     return {
-        name: value.isoformat() if isinstance(value, datetime) else str(value)
+        name: _zulu(value) if isinstance(value, datetime) else str(value)
         for name, value in given.items()
     }
+
+
+def _zulu(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _tabs(viewer: Viewer, wanted: RunFilter, numbers: dict[Tab, int]) -> tuple[TabLink, ...]:
@@ -218,7 +228,7 @@ def _chips(viewer: Viewer, wanted: RunFilter) -> tuple[Chip, ...]:
     return tuple(
         Chip(
             viewer.words.gettext(label),
-            _told(viewer, name, fields[name]),
+            _told(viewer, name, getattr(wanted, name)),
             viewer.url("workflows", **{**query_of(wanted), name: None}),
         )
         for name, label in _FILTERS.items()
@@ -226,24 +236,40 @@ def _chips(viewer: Viewer, wanted: RunFilter) -> tuple[Chip, ...]:
     )
 
 
-def _told(viewer: Viewer, name: str, value: str) -> str:
+def _told(viewer: Viewer, name: str, value: str | datetime) -> str:
+    if isinstance(value, datetime):
+        return moment_text(value, viewer.words.zone).replace("T", " ")
     if name == "stuck":
         return viewer.words.gettext(STUCK_WORDS[StuckReason(value)])
     if name == "held":
         return viewer.words.gettext(HELD_WORDS[value])
-    return value.replace("T", " ") if name.endswith(("_from", "_to")) else value
+    return value
 
 
 def _fields(viewer: Viewer, wanted: RunFilter) -> dict[str, str]:
     """Return each filter as its form field shows it; moments in the zone of the page."""
-    values = asdict(wanted)
+    zone = viewer.words.zone
     return {
-        name: moment_text(value, viewer.words.zone)
+        name: (_wall(value, zone) or value.astimezone(zone).isoformat())
         if isinstance(value, datetime)
         else str(value or "")
-        for name in _FILTERS
-        for value in (values[name],)
+        for name, value in asdict(wanted).items()
+        if name in _FILTERS
     }
+
+
+def _exact(viewer: Viewer, wanted: RunFilter) -> frozenset[str]:
+    """Return the filters whose moment no field for date and time can hold."""
+    values = ((name, getattr(wanted, name)) for name in _MOMENTS)
+    return frozenset(
+        name for name, value in values if value and not _wall(value, viewer.words.zone)
+    )
+
+
+def _wall(moment: datetime, zone: ZoneInfo) -> str | None:
+    """Return the moment as a field for date and time has it; None where that is not the very moment."""
+    text = moment_text(moment, zone)
+    return text if datetime.fromisoformat(text).replace(tzinfo=zone) == moment else None
 
 
 def _everywhere(

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from pgbus.dashboard.presenters import bulk
 from pgbus.dashboard.presenters.actions import Effect, jobs_again
+from pgbus.dashboard.presenters.bulk import cut
 from pgbus.dashboard.presenters.sentences import short
 from pgbus.dashboard.presenters.status import SYSTEM
 from pgbus.dashboard.words import _, code, foreign, quoted
@@ -23,9 +25,6 @@ if TYPE_CHECKING:
     from pgbus.engine.insights.stuck import GroupKey, StuckGroup
     from pgbus.engine.runner.bulk import BulkResult
     from pgbus.engine.settings import Settings
-
-#: Of a person's text or an error's a row or an outcome shows this much.
-_LONGEST_TEXT = 200
 
 #: A press on a group: by its verb, but a resume by what it lets end.
 Press = Verb | HeldEnd
@@ -71,6 +70,11 @@ _DONE_BUT: dict[Press, str] = {
     Verb.RUN_NOW: _("Sent %(done)s to run now; %(moved)s had already moved on."),
     Verb.CANCEL: _("Cancelled %(done)s; %(moved)s had already moved on."),
 }
+
+
+_IN_DOUBT = _(
+    "PostgreSQL went away while run %(id)s was in hand, so look whether that one is done."
+)
 
 
 def press(verb: Verb, key: GroupKey) -> Press:
@@ -314,37 +318,9 @@ def _acts(asked: Press, key: GroupKey, number: int, words: Words) -> Iterator[Ef
 
 def outcome(asked: Press, result: BulkResult, failure: str | None, words: Words) -> tuple[str, str]:
     """Return the tone and the words of what a press did; `failure` is the first, as it may be shown."""
-    if result.in_doubt is None and not (result.done or result.moved_on or result.failed):
+    if bulk.is_nothing(result):
         return "warn", words.gettext("Nothing was done: no such run is stuck any more.")
     key = _DONE_BUT[asked] if result.moved_on else _DONE[asked]
-    said = [words.gettext(key, done=words.number(result.done), moved=words.number(result.moved_on))]
-    if failure is not None:
-        said.append(
-            words.ngettext(
-                "%(num)s failed: %(reason)s",
-                "%(num)s failed, the first one: %(reason)s",
-                result.failed,
-                reason=cut(failure),
-            )
-        )
-    if result.in_doubt is not None:
-        said.append(
-            words.gettext(
-                "PostgreSQL went away while run %(id)s was in hand, so look whether that one is done.",
-                id=result.in_doubt,
-            )
-        )
-    if result.may_be_more:
-        said.append(words.gettext("More may wait: press again for them."))
-    return _tone(result), " ".join(said)
-
-
-def _tone(result: BulkResult) -> str:
-    if result.failed or result.in_doubt is not None:
-        return "bad"
-    return "good" if result.done else "warn"
-
-
-def cut(text: str, longest: int = _LONGEST_TEXT) -> str:
-    """Return the beginning of a text that is longer."""
-    return text if len(text) <= longest else f"{text[:longest]}…"
+    said = words.gettext(key, done=words.number(result.done), moved=words.number(result.moved_on))
+    more = bulk.besides(result, failure, words, in_doubt=_IN_DOUBT)
+    return bulk.tone(result), " ".join((said, *more))

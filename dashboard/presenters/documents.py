@@ -69,16 +69,29 @@ class Shelf:
 
 
 def readable(encoded: str, redact: Callable[[object], object] | None = None) -> Markup:
-    """Return a document over several lines, after `redact`; too deep a one as it stands.
+    """Return a document over several lines, after `redact`; one too deep, or with too long a number, as it stands.
 
     Its quotes stay as they are, which in a text they may: as entities they would double many a document.
     """
     try:
         value = json.loads(encoded, parse_float=_Written)
         text = pretty(redact(value) if redact else value)
-    except RecursionError:
+    except (RecursionError, ValueError):
         text = str(redact(encoded) if redact else encoded)
     return Markup(html.escape(text, quote=False))  # noqa: S704 (escaped right here)
+
+
+def call(encoded: str, redact: Callable[[object], object]) -> str:
+    """Return a message's body after `redact` in one line: of a job what it is called with."""
+    try:
+        value = redact(json.loads(encoded, parse_float=_Written))
+        match value:
+            case {"job": str(), "arguments": {"args": list(args), "kwargs": dict(kwargs)}}:
+                named = (f"{name}={_compact(part)}" for name, part in kwargs.items())
+                return f"({', '.join((*map(_compact, args), *named))})"
+        return _compact(value)
+    except (RecursionError, ValueError):
+        return str(redact(encoded))
 
 
 def pretty(value: object, margin: str = "") -> str:

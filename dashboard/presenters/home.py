@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pgbus.dashboard.presenters import processes
+from pgbus.dashboard.presenters import processes, queues
 from pgbus.dashboard.presenters.sentences import short
 from pgbus.dashboard.words import COUNT_CAP, _, code
 from pgbus.engine.insights.processes import DISPATCHER, WORKER
@@ -114,12 +114,12 @@ def _wrong(figures: Figures, words: Words) -> Iterator[Markup]:
     """Say what else is wrong, each in a sentence."""
     fleet = figures.fleet
     if fleet.silent:
-        yield _silence(fleet, words)
+        yield processes.silence(fleet, words)
     if not fleet.alive.get(WORKER):
         if figures.ongoing or any(queue.visible for queue in figures.queues):
             yield words.rich("No worker is running: nothing moves until one does.")
     else:
-        yield from _left_lying(figures.queues, words)
+        yield from queues.trouble(figures.queues, words)
         if not fleet.alive.get(DISPATCHER):
             yield words.rich(
                 "No dispatcher is running: deadlines pass unnoticed, and so do dead workers."
@@ -133,46 +133,17 @@ def _wrong(figures: Figures, words: Words) -> Iterator[Markup]:
         )
 
 
-def _silence(fleet: Fleet, words: Words) -> Markup:
-    first, number = fleet.processes[0], sum(fleet.silent.values())
-    return words.nrich(
-        "%(process)s went silent %(time)s.",
-        "%(num)s processes went silent, the first %(time)s.",
-        number,
-        process=code(processes.name(first)),
-        time=words.ago(first.heartbeat_at),
-    )
-
-
-def _left_lying(queues: Iterable[QueueTotal], words: Words) -> Iterator[Markup]:
-    """Say where messages are due and nobody reads them, or not fast enough."""
-    for queue in queues:
-        if queue.unread:
-            yield words.nrich(
-                "No worker reads the queue %(queue)s, where %(count)s message is due.",
-                "No worker reads the queue %(queue)s, where %(count)s messages are due.",
-                queue.visible,
-                count=words.count(queue.visible),
-                queue=code(queue.name),
-            )
-        elif queue.due_since and queue.behind(words.now):
-            yield words.rich(
-                "The workers do not keep up with %(queue)s: its first message has been due for %(time)s.",
-                queue=code(queue.name),
-                time=words.since(queue.due_since),
-            )
-
-
 def _moves(figures: Figures, now: datetime) -> bool:
     """Tell whether what needs nobody goes on."""
     return bool(figures.fleet.alive.get(WORKER)) and not any(
-        queue.unread or queue.behind(now) for queue in figures.queues
+        queue.unread or queue.behind(now) or (queue.pause and queue.visible)
+        for queue in figures.queues
     )
 
 
-def queues_card(queues: Iterable[QueueTotal], words: Words) -> Card:
+def queues_card(totals: Iterable[QueueTotal], words: Words) -> Card:
     """Return how many messages are due, and how long the first has waited."""
-    found = tuple(queues)
+    found = tuple(totals)
     due = sum(queue.visible for queue in found)
     figure = words.ngettext("%(count)s due", "%(count)s due", due, count=words.count(due))
     waits = [(queue.due_since, queue) for queue in found if queue.due_since]

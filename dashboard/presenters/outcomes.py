@@ -121,6 +121,17 @@ def moved(
     return Toast("warn", _text(viewer, message, actor=first.actor, when=when, now=sentence))
 
 
+def forbidden(viewer: Viewer) -> Toast:
+    """Tell that the application does not allow it."""
+    return Toast("bad", viewer.words.gettext("Nothing was done: you are not allowed to do that."))
+
+
+def malformed(name: str, viewer: Viewer) -> Toast:
+    """Tell that no page of ours has made the form."""
+    message = _("Nothing was done: the form names nothing of this page (%(name)s).")
+    return Toast("bad", viewer.words.gettext(message, name=name))
+
+
 def gone(viewer: Viewer) -> Toast:
     """Tell that there is no such run any more."""
     return Toast("warn", viewer.words.gettext("Nothing was done: there is no such run any more."))

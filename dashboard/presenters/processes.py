@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pgbus.dashboard.presenters.status import Badge
-from pgbus.dashboard.words import _
+from pgbus.dashboard.words import _, code
 from pgbus.engine.insights.processes import DISPATCHER, SUPERVISOR, WORKER
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from pgbus.dashboard.words import Words
     from pgbus.engine.insights.processes import Fleet, Process
 
@@ -38,16 +40,36 @@ def size(fleet: Fleet) -> int:
     return sum(fleet.alive.values()) + sum(fleet.silent.values())
 
 
+def opening(fleet: Fleet, words: Words) -> Markup:
+    """Say that all processes beat, or which went silent first."""
+    if fleet.silent:
+        return silence(fleet, words)
+    total = size(fleet)
+    if not total:
+        return words.rich("No process serves this bus: runs and jobs wait.")
+    return words.nrich(
+        "%(num)s process serves this bus, and it has beaten within seconds.",
+        "%(num)s processes serve this bus, and each has beaten within seconds.",
+        total,
+    )
+
+
+def silence(fleet: Fleet, words: Words) -> Markup:
+    """Say which process went silent first, or how many did."""
+    first, number = fleet.processes[0], sum(fleet.silent.values())
+    return words.nrich(
+        "%(process)s went silent %(time)s.",
+        "%(num)s processes went silent, the first %(time)s.",
+        number,
+        process=code(name(first)),
+        time=words.ago(first.heartbeat_at),
+    )
+
+
 def occupation(process: Process, words: Words) -> tuple[str, ...]:
     """Say what a process does beside the attempt that is shown, if one is."""
-    if process.kind == SUPERVISOR:
-        return (
-            words.ngettext(
-                "watches %(num)s process", "watches %(num)s processes", process.children
-            ),
-        )
-    if process.kind == DISPATCHER:
-        return (words.gettext("timer and sweep"),)
+    if other := beside_work(process, words):
+        return (other,)
     more = process.running - len(process.attempts)
     told = []
     if more:
@@ -57,3 +79,19 @@ def occupation(process: Process, words: Words) -> tuple[str, ...]:
     if not told and not process.attempts:
         told.append(words.gettext("nothing"))
     return tuple(told)
+
+
+def beside_work(process: Process, words: Words) -> str | None:
+    """Say what a process that is no worker does; None for a worker."""
+    if process.kind == SUPERVISOR:
+        return words.ngettext(
+            "watches %(num)s process", "watches %(num)s processes", process.children
+        )
+    return words.gettext("timer and sweep") if process.kind == DISPATCHER else None
+
+
+def rest(process: Process, words: Words) -> str | None:
+    """Say how much more a worker has in hand than is listed; None where that is all."""
+    listed = len(process.attempts) + len(process.running_jobs)
+    more = process.running + process.jobs - listed
+    return words.ngettext("and %(num)s more", "and %(num)s more", more) if more > 0 else None

@@ -1,4 +1,5 @@
-// Draws a run's timeline with Plotly: from the JSON that the page names, in the colours of its legend.
+// Draws charts with Plotly, in the colours of their legends: a run's timeline from the JSON that the page names,
+// the bars of a figure from the numbers of its table.
 (() => {
   const source = document.currentScript.dataset.plotly;
   const SHORTEST = 3; // pixels: a bar that is shorter would be lost
@@ -74,9 +75,20 @@
     })),
   ];
 
+  const looks = () => {
+    const body = styles("body"), line = styles(".panel").borderTopColor, surface = styles(".panel").backgroundColor;
+    return { body, axis: { gridcolor: line, zeroline: false, fixedrange: true }, layout: {
+      showlegend: false, paper_bgcolor: "transparent", plot_bgcolor: "transparent", hovermode: "closest",
+      font: { family: body.fontFamily, size: 12, color: styles(".mute").color },
+      hoverlabel: { align: "left", bgcolor: surface, bordercolor: styles("button").borderTopColor,
+        font: { family: body.fontFamily, color: body.color } },
+    } };
+  };
+  const OPTIONS = { displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: false };
+
   const draw = () => {
     if (!data) return;
-    const body = styles("body"), quiet = styles(".mute").color, line = styles(".panel").borderTopColor;
+    const { body, axis, layout } = looks();
     const longest = Math.max(...data.rows.map((row) => row.length));
     const margin = { l: Math.min(16 + 7 * longest, 230), r: 12, t: 30, b: data.now ? 18 : 4 };
     const range = dragged || data.ranges[zoom] || data.ranges.all;
@@ -89,18 +101,54 @@
     };
     const rows = data.rows.map((_row, place) => place);
     window.Plotly.react(canvas(), traces(perPixel), {
-      ...now, margin, height: frame().querySelector("svg").height.baseVal.value, barmode: "overlay",
-      showlegend: false, paper_bgcolor: "transparent", plot_bgcolor: "transparent",
-      font: { family: body.fontFamily, size: 12, color: quiet }, hovermode: "closest",
-      hoverlabel: { align: "left", bgcolor: styles(".panel").backgroundColor,
-        bordercolor: styles("button").borderTopColor, font: { family: body.fontFamily, color: body.color } },
+      ...layout, ...now, margin, height: frame().querySelector("svg").height.baseVal.value, barmode: "overlay",
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
-      xaxis: { type: "linear", range, side: "top", gridcolor: line, zeroline: false, ...ticks(range) },
-      yaxis: { range: [rows.length - .5, -.5], tickvals: rows, ticktext: data.rows, fixedrange: true,
-        gridcolor: line, zeroline: false, tickfont: { color: body.color } },
-    }, { displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: false });
+      xaxis: { ...axis, fixedrange: false, type: "linear", range, side: "top", ...ticks(range) },
+      yaxis: { ...axis, range: [rows.length - .5, -.5], tickvals: rows, ticktext: data.rows,
+        tickfont: { color: body.color } },
+    }, OPTIONS);
     document.querySelectorAll("[data-zoom]").forEach((button) =>
       button.setAttribute("aria-pressed", String(!dragged && button.dataset.zoom === zoom)));
+  };
+
+  const drawBars = (figure, box) => {
+    const { body, axis, layout } = looks(), all = (selector) => [...figure.querySelectorAll(selector)];
+    const rows = [...figure.querySelector("tbody").rows], begins = rows.map((row) => row.cells[0].dataset.tick);
+    const named = [...begins.keys()].filter((place) => begins[place]);
+    const each = Math.ceil(named.length * (20 + 7 * begins[named[0]].length) / box.clientWidth);
+    const shown = named.filter((_place, number) => number % each === 0);
+    const most = Math.max(...all("[data-n]").map((cell) => cell.dataset.n));
+    const lines = all("[data-line]").map((one) => ({ x: +one.dataset.line, text: one.textContent.slice(0, 3) }));
+    window.Plotly.react(box, all("[data-swatch]").map((one, column) => {
+      const cells = rows.map((row) => row.cells[column + 1]), { fill, stroke, width } = swatch(one.dataset.swatch);
+      return {
+        type: "bar", y: cells.map((cell) => +cell.dataset.n), marker: { color: fill, line: { color: stroke, width } },
+        hovertext: cells.map((cell, place) =>
+          `${rows[place].cells[0].textContent}<br>${cell.textContent} ${one.closest("li").textContent}`),
+        hovertemplate: "%{hovertext}<extra></extra>",
+      };
+    }), {
+      ...layout, margin: { l: 44, r: 24, t: 20, b: 28 }, height: box.parentElement.offsetHeight, bargap: .2,
+      dragmode: false,
+      xaxis: { ...axis, showgrid: false, range: [-.5, rows.length - .5], ticks: "outside",
+        tickvals: shown.map((place) => place - .5), ticktext: shown.map((place) => begins[place]) },
+      yaxis: { ...axis, rangemode: "tozero", ...(most < 5 ? { dtick: 1 } : { nticks: 5 }) },
+      shapes: lines.map(({ x }) => ({ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1,
+        line: { color: body.color, width: 1, dash: "dot" } })),
+      annotations: lines.map((one, place) => ({ ...one, yref: "paper", y: 1, yanchor: "bottom", showarrow: false,
+        xanchor: place ? "left" : "right", font: { color: body.color } })),
+    }, OPTIONS);
+  };
+
+  const bars = async () => {
+    const figures = document.querySelectorAll("[data-bars]");
+    if (!figures.length) return;
+    const loaded = await library().then(() => true, () => false);
+    for (const figure of figures) {
+      const box = figure.querySelector("[data-failed]");
+      if (!box.firstElementChild) box.textContent = loaded ? "" : box.dataset.failed;
+      if (loaded) drawBars(figure, box);
+    }
   };
 
   const show = (name) => { zoom = name; dragged = undefined; draw(); };
@@ -134,8 +182,10 @@
     const button = event.target.closest?.("[data-zoom]");
     if (button) show(button.dataset.zoom);
   });
-  document.addEventListener("pgbus:theme", draw);
-  document.addEventListener("pgbus:live", read);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  const again = () => { draw(); bars(); };
+  document.addEventListener("pgbus:theme", again);
+  document.addEventListener("pgbus:live", () => { read(); bars(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
   read();
+  bars();
 })();

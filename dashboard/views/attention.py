@@ -13,6 +13,7 @@ from pgbus.dashboard.pages import attention
 from pgbus.dashboard.pages.attention import Press
 from pgbus.dashboard.parameters import BadParameter, Parameters
 from pgbus.dashboard.presenters import attention as presenter
+from pgbus.dashboard.presenters import outcomes
 from pgbus.dashboard.toasts import Toast
 from pgbus.dashboard.words import _
 from pgbus.engine.errors import DatabaseAway, ReadTimeout
@@ -37,7 +38,7 @@ def show(console: Console) -> Response:
     load = functools.partial(
         attention.load,
         workflow_class=given.text("workflow_class"),
-        start=_start(given),
+        start=given.place("start"),
         press=_press(console, given) if given.text("verb") else None,
     )
     return console.show(load)
@@ -60,7 +61,7 @@ def _acted(console: Console) -> Toast:
         )
         return Toast("bad", text)
     if not console.host.allows(request, press.verb):
-        return Toast("bad", words.gettext("Nothing was done: you are not allowed to do that."))
+        return outcomes.forbidden(console.viewer())
     try:
         result = bulk.act(
             console.bus.services,
@@ -79,41 +80,34 @@ def _acted(console: Console) -> Toast:
     if failure is not None:
         failure = str(console.host.shown("error", failure))
     asked = presenter.press(press.verb, press.group)
-    return Toast(*presenter.outcome(asked, _with_gone(result, press.count), failure, words))
+    return Toast(*presenter.outcome(asked, with_gone(result, press.count), failure, words))
 
 
-def _with_gone(result: BulkResult, shown: int) -> BulkResult:
-    """Count the runs that the page showed and the press did not find among those that moved on."""
-    taken = result.done + result.moved_on + result.failed + (result.in_doubt is not None)
+def with_gone(result: BulkResult, shown: int) -> BulkResult:
+    """Count those that the page showed and the press did not find among those that moved on."""
+    taken = result.taken
     if not taken or result.may_be_more or shown > bulk.LIMIT:
         return result
     return replace(result, moved_on=result.moved_on + max(shown - taken, 0))
 
 
-def _start(given: Parameters) -> int:
-    start = given.number("start")
-    if start == 0:
-        raise BadParameter("start", "0", _("a whole number from 1 on"))
-    return start or 1
-
-
 def _press(console: Console, given: Parameters) -> Press:
     """Return the verb and the group that a link or a form names; raise `BadParameter`."""
-    reason = _needed("stuck", given.choice("stuck", StuckReason))
-    verb = _needed("verb", given.choice("verb", Verb))
+    reason = needed("stuck", given.choice("stuck", StuckReason))
+    verb = needed("verb", given.choice("verb", Verb))
     if verb not in VERBS[reason]:
         raise BadParameter("verb", verb, ", ".join(VERBS[reason]))
     return Press(
         verb,
         GroupKey(
-            _needed("of_class", given.text("of_class")),
-            _needed("step", given.text("step")),
+            needed("of_class", given.text("of_class")),
+            needed("step", given.text("step")),
             reason,
             given.text("error_class"),
             held_end(given),
         ),
-        _needed("count", given.number("count")),
-        _needed("as_of", given.moment("as_of", console.zone())),
+        needed("count", given.number("count")),
+        needed("as_of", given.moment("as_of", console.zone())),
     )
 
 
@@ -125,7 +119,8 @@ def held_end(given: Parameters) -> HeldEnd | None:
     return HELD_ENDS[text] if text else None
 
 
-def _needed(name: str, value: T | None) -> T:
+def needed(name: str, value: T | None) -> T:
+    """Return a parameter that has to be there; raise `BadParameter` when it is not."""
     if not value:
         raise BadParameter(name, "", _("what a link of this page gives it"))
     return value

@@ -12,7 +12,10 @@ from pgbus.dashboard.parameters import BadParameter
 from pgbus.dashboard.words import Words, code, quoted
 from pgbus.engine.errors import (
     BatchNotFound,
+    ClassNotFound,
     DatabaseAway,
+    MessageNotFound,
+    QueueNotFound,
     ReadTimeout,
     RunNotFound,
     SchemaOutdated,
@@ -90,6 +93,19 @@ def not_found(console: Console, error: Exception | None = None) -> Response:
             title = words.gettext("No such batch")
             text = words.gettext(
                 "This batch is not in the tables; finished ones are deleted after a time."
+            )
+        case ClassNotFound():
+            title = words.gettext("No such class")
+            text = words.gettext(
+                "No workflow class that is loaded here, and no run, has this name."
+            )
+        case QueueNotFound():
+            title = words.gettext("No such queue")
+            text = words.gettext("A queue appears with the first message or worker that needs it.")
+        case MessageNotFound():
+            title = words.gettext("No such message")
+            text = words.gettext(
+                "It is not in its queue any more: done, discarded, or given up as a dead letter."
             )
         case _:
             title = words.gettext("No such page")
@@ -209,6 +225,11 @@ def _too_slow(console: Console, _error: ReadTimeout) -> Response:
     text = words.gettext("PostgreSQL has much to do, or this page asks too much of it.")
     if request.endpoint == f"{request.blueprint}.workflows":
         text = words.gettext("Narrow the question: add a class, or a time from which on.")
+    elif request.endpoint in (
+        f"{request.blueprint}.definitions",
+        f"{request.blueprint}.definition",
+    ):
+        text = words.gettext("Look through a shorter window.")
     return _said(
         console,
         viewer,
@@ -265,6 +286,9 @@ ANSWERS: dict[type[Exception], Callable[..., Response]] = {
     BadParameter: _bad_parameter,
     RunNotFound: not_found,
     BatchNotFound: not_found,
+    QueueNotFound: not_found,
+    MessageNotFound: not_found,
+    ClassNotFound: not_found,
     DatabaseAway: _away,
     ReadTimeout: _too_slow,
     SchemaOutdated: _outdated,

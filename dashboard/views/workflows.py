@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from flask import request
 
 from pgbus.dashboard.pages import workflows
-from pgbus.dashboard.parameters import BadParameter, Parameters
+from pgbus.dashboard.parameters import Parameters
 from pgbus.dashboard.views.attention import held_end
-from pgbus.dashboard.words import _
-from pgbus.engine.errors import BadCursor
+from pgbus.dashboard.views.places import listed, place
 from pgbus.engine.insights.runs import RunFilter
 from pgbus.engine.insights.stuck import NO_END, StuckReason
 from pgbus.engine.states import RunStatus
@@ -28,16 +27,10 @@ def show(console: Console) -> Response:
     """Return the runs that match what the address says."""
     given = Parameters(request.args)
     wanted = _filter(console, given)
-    after, before = given.text("after"), given.text("before")
-    if after and before:
-        raise BadParameter("before", before, _("left out beside after"))
-    load = functools.partial(workflows.load, wanted=wanted, after=after, before=before)
-    try:
-        return console.show(load)
-    except BadCursor:
-        name, value = ("after", after) if after else ("before", before)
-        wanted_word = _("a place of a page that this console linked to")
-        raise BadParameter(name, value or "", wanted_word) from None
+    after, before = place(given)
+    return listed(
+        console, functools.partial(workflows.load, wanted=wanted, after=after, before=before)
+    )
 
 
 def _filter(console: Console, given: Parameters) -> RunFilter:

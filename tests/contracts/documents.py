@@ -15,7 +15,10 @@ TAUGHT = [ROOT / "README.md", *sorted(GUIDE.glob("*.md"))]
 ALL = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 ALL += sorted((ROOT / "docs").rglob("*.md"))
 
+SHELLS = ("shell", "sh", "bash", "console")
+
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_INCLUDED = re.compile(r'^--8<-- "(.+)"$', re.MULTILINE)
 _MODULE = re.compile(r"# ((?:\w+/)*\w+\.py)$")
 
 
@@ -41,9 +44,13 @@ class Block:
 def blocks(page: Path) -> list[Block]:
     text = page.read_text()
     return [
-        Block(page, text.count("\n", 0, match.start()) + 2, match[1], match[2])
+        Block(page, text.count("\n", 0, match.start()) + 2, match[1], _with_files(match[2]))
         for match in _FENCED.finditer(text)
     ]
+
+
+def _with_files(code: str) -> str:
+    return _INCLUDED.sub(lambda match: (ROOT / match[1]).read_text().rstrip(), code)
 
 
 def blocks_in(pages: list[Path], *languages: str) -> list[Block]:

@@ -60,6 +60,6 @@ def test_every_folder_with_modules_is_a_package():
 
 
 def test_the_packages_folders_are_links_to_those_at_the_top():
-    for name in ("engine", "dashboard", "migrations", "testing"):
+    for name in ("engine", "dashboard", "mcp_server", "migrations", "testing"):
         assert (SOURCE / name).is_symlink()
         assert (SOURCE / name).resolve() == ROOT / name

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 from support.driving import Driver
-from support.sites import hidden_fields, site_of
+from support.sites import dialog_of, hidden_fields, site_of
 
 from pgbus import Pgbus
+from pgbus.engine.jobs.execute import execute
+from pgbus.engine.storage.claims import Idle
 
 
 @pytest.fixture
@@ -57,3 +59,43 @@ def press(client):
         return client.post(path, data={"csrf_token": token, **fields})
 
     return press
+
+
+@pytest.fixture
+def work(bus, driver):
+    """Takes jobs until none is due, or so many, and executes them."""
+
+    def work(most=1000):
+        for _ in range(most):
+            taken = driver.take()
+            if isinstance(taken, Idle):
+                return
+            for delivery in taken:
+                execute(bus.services, delivery)
+
+    return work
+
+
+@pytest.fixture
+def read(client):
+    """The page at an address."""
+
+    def read(path, status=200):
+        answer = client.get(path)
+        assert answer.status_code == status, answer.text
+        return answer.text
+
+    return read
+
+
+@pytest.fixture
+def confirm(client, read):
+    """Opens the dialog at an address, sends its form with some fields changed, and reads what comes then."""
+
+    def confirm(address, **changed):
+        asked = dialog_of(read(address))
+        answer = client.post(asked.action, data=asked.fields | changed)
+        assert answer.status_code == 303, answer.text
+        return read(answer.location)
+
+    return confirm

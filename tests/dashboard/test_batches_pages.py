@@ -19,8 +19,6 @@ from pgbus.dashboard.presenters import batches as presenter
 from pgbus.dashboard.words import Words
 from pgbus.engine.insights.batches import BatchRun, BatchSummary, OpenBatches
 from pgbus.engine.insights.documents import Document
-from pgbus.engine.jobs.execute import execute
-from pgbus.engine.storage.claims import Idle
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 ENGLISH = Words(NullTranslations(), Locale("en"), ZoneInfo("UTC"), NOW)
@@ -169,19 +167,6 @@ class Mailing(Workflow):
     @fan_out
     def leaflets(self, batch: FanOut):
         batch.add_many(fold, [(1,), (2,)])
-
-
-@pytest.fixture
-def work(bus, driver):
-    def work(most=1000):
-        for _ in range(most):
-            taken = driver.take()
-            if isinstance(taken, Idle):
-                return
-            for delivery in taken:
-                execute(bus.services, delivery)
-
-    return work
 
 
 @pytest.fixture

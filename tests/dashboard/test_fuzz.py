@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from support.sites import hidden_fields
 
 from pgbus import Workflow, step
+from pgbus.dashboard.presenters.job_actions import JobVerb
+from pgbus.dashboard.presenters.queue_actions import QueueVerb
 from pgbus.engine.insights.stuck import StuckReason
+from pgbus.engine.jobs.bulk import Press
 from pgbus.engine.states import RunStatus, Verb
 
 
@@ -21,9 +24,21 @@ class FuzzedWorkflow(Workflow):
         """Waits until the end of the test."""
 
 
+#: The queues of which a page takes the physical name.
+QUEUES = {"pgbus.message": "pgbus_workflows", "pgbus.dead_letter": "pgbus_default_dlq"}
 NAMES = (
-    *("status", "workflow_class", "current_step", "error_class", "stuck", "subject_type"),
+    *(
+        "window",
+        "start",
+        "status",
+        "workflow_class",
+        "current_step",
+        "error_class",
+        "stuck",
+        "subject_type",
+    ),
     *("subject_id", "workflow_id", "created_from", "created_to", "ended_from", "ended_to"),
+    *("ask", "of", "seen", "show", "queue", "job", "typed"),
     *("after", "before", "confirm", "step", "step_name", "reason", "count", "as_of", "seen", "at"),
     *(
         "name",
@@ -58,6 +73,8 @@ ODD = st.sampled_from(
         *("0002-01-01T00:00Z", "9998-12-31T23:59:59+23:59", "2026-10-25T02:30"),
         *("01a0ea1f-7a31-7d18-b2c4-e91d07f4aa58", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"),
         *("ready.1.0", "paused.1.", "..", "9.9.9", '{"k":"\\ud800"}', "\ud7ff", "²", "٣"),
+        *("pgbus_workflows:1", "pgbus_default_dlq:1", "workflows", "failed", "enqueued"),
+        *(*QueueVerb, *JobVerb, *Press),
         *RunStatus,
         *StuckReason,
         *Verb,
@@ -99,6 +116,7 @@ def addresses(site, run, part):
     for rule in rules(site):
         real = dict.fromkeys(rule.arguments, "1")
         real |= dict.fromkeys(rule.arguments & {"workflow_id"}, run.workflow_id)
+        real |= dict.fromkeys(rule.arguments & {"queue"}, QUEUES.get(rule.endpoint, "workflows"))
         yield adapter.build(rule.endpoint, real)
         yield adapter.build(rule.endpoint, dict.fromkeys(rule.arguments, part))
 

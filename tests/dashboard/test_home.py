@@ -25,7 +25,7 @@ from pgbus.engine.definition import registry
 from pgbus.engine.errors import ReadTimeout
 from pgbus.engine.insights import reading
 from pgbus.engine.insights.processes import Fleet, Process, RunningAttempt
-from pgbus.engine.insights.queues import DeadLetters, QueueDepth
+from pgbus.engine.insights.queues import DeadLetters, QueueDepth, QueuePause
 from pgbus.engine.insights.stuck import Attention, GroupKey, StuckGroup, StuckReason
 from pgbus.engine.insights.throughput import Bucket
 from pgbus.engine.jobs.execute import execute
@@ -47,6 +47,7 @@ WORKER = Process(
     running=0,
     attempts=(),
     jobs=0,
+    running_jobs=(),
     children=0,
 )
 SILENT = replace(WORKER, heartbeat_at=NOW - timedelta(minutes=9), silent_seconds=540.0, alive=False)
@@ -57,6 +58,7 @@ FLEET = Fleet(
     processes=(WORKER,),
 )
 NOBODY = Fleet(alive={}, silent={}, served=frozenset(), processes=())
+PAUSE = QueuePause("dashboard:alice", "vendor is down", NOW - timedelta(hours=1))
 ORDERS = QueueTotal("orders", 0, 0, 0, None, served=True)
 ATTEMPT = RunningAttempt("01a0ea1f-7a31-7d18-b2c4-e91d07f4aa58", "shop.Order", "capture", 1, NOW)
 
@@ -165,6 +167,14 @@ def test_a_queue_whose_first_message_has_been_due_for_long_is_behind():
     assert verdict(queues=(due(minutes=5),)).startswith("Everything moves")
 
 
+def test_a_paused_queue_is_told_of_and_is_neither_behind_nor_unread():
+    paused = replace(ORDERS, visible=3, due_since=NOW - timedelta(hours=1), pause=PAUSE)
+    told = "The queue orders is paused, and 3 messages are due there."
+    assert verdict(queues=(paused,)) == told
+    assert verdict(queues=(replace(paused, served=False),), attention=stuck(1)).endswith(told)
+    assert verdict(queues=(replace(paused, visible=0),)).startswith("Everything moves")
+
+
 def test_dead_letters_wait_for_a_decision():
     letters = DeadLetters(queue="q_dlq", logical="mail", messages=3, newest_at=NOW)
     assert verdict(dead_letters=(letters, replace(letters, messages=0))) == (
@@ -181,6 +191,7 @@ def test_dead_letters_wait_for_a_decision():
         (replace(ORDERS, visible=1, due_since=NOW - timedelta(hours=1)), "Behind"),
         (replace(ORDERS, served=False), "No worker"),
         (replace(ORDERS, served=False, visible=1, due_since=NOW), "Nobody reads it"),
+        (replace(ORDERS, visible=1, due_since=NOW - timedelta(hours=1), pause=PAUSE), "Paused"),
     ],
 )
 def test_a_queue_has_a_state(queue, word):
@@ -208,10 +219,11 @@ def test_priorities_of_a_queue_are_one_line_the_fullest_first():
             depth("b_p2", "beta", 0),
         ],
         {"beta"},
+        {"alpha": PAUSE},
     )
     assert found == (
         QueueTotal("beta", 6, 6, 9, first, served=True),
-        QueueTotal("alpha", 1, 2, 3, then, served=False),
+        QueueTotal("alpha", 1, 2, 3, then, served=False, pause=PAUSE),
     )
 
 
@@ -237,7 +249,8 @@ def test_a_process_of_a_kind_that_is_not_known_here_is_called_by_that():
 def hours(*numbers):
     begin = NOW.replace(hour=1)
     return tuple(
-        Bucket(begin + timedelta(hours=n), number, number // 2, n) for n, number in enumerate(numbers)
+        Bucket(begin + timedelta(hours=n), number, number // 2, n)
+        for n, number in enumerate(numbers)
     )
 
 
@@ -384,6 +397,13 @@ def test_the_figures_of_a_bus_stand_on_the_page(bus, driver, beats, text, client
     assert "5 runs were started" in told
     assert "Cancelled: 1." in told
     page = client.get("/pgbus/").text
+    assert '<a href="/pgbus/queues/harbour"><code>harbour</code></a>' in page
+    for path, figure in (
+        ("queues", "0 due"),
+        ("processes", "2 of 3"),
+        ("dead-letters", "1 message"),
+    ):
+        assert f'<p class="big"><a href="/pgbus/{path}">{figure}' in page
     assert f'<a href="/pgbus/workflows/{running.workflow_id}">Ship <code>load</code></a>' in page
     assert '<a href="/pgbus/workflows">4 ongoing</a>' in page
     assert '<a href="/pgbus/workflows?status=paused">2 paused</a>' in page

@@ -16,8 +16,10 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 RUN = "01a0ea1f-7a31-7d18-b2c4-e91d07f4aa58"
 VALUES = {
     "workflow_id": RUN,
+    "workflow_class": "shop.OrderWorkflow",
     "batch_id": RUN,
     "number": "1",
+    "queue": "pgbus_mail",
     "verb": "cancel",
     "version": "x",
     "name": "console.css",

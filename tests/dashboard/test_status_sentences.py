@@ -32,6 +32,7 @@ READY = RunSummary(
     attempt_status=AttemptStatus.SCHEDULED,
     scheduled_at=NOW,
     due=True,
+    queue_paused=False,
     held=None,
     error_class=None,
     created_at=NOW - timedelta(hours=1),

@@ -85,16 +85,30 @@ VALUES (left(%(text)s, 200), 1, %(text)s, 1, %(text)s, %(text)s, %(error)s, now(
 """
 _PROCESS = """
 INSERT INTO pgbus.processes (process_id, kind, host, pid, revision, details, started_at, heartbeat_at)
-VALUES (gen_random_uuid(), 'worker', %(text)s, 1, %(text)s, jsonb_build_object('queues', ARRAY[%(text)s]), now(),
-        now())
+VALUES (gen_random_uuid(), 'worker', %(text)s, 1, %(text)s, jsonb_build_object('queues', ARRAY[%(text)s],
+        'running', jsonb_build_array(jsonb_build_object('job', CAST(%(text)s AS text), 'message_id', 1, 'seconds', 1,
+                                                        'queue', CAST(%(text)s AS text)))), now(), now())
+"""
+_MADE = "SELECT pgbus.make_queue(%(queue)s), pgbus.make_queue(%(queue)s || '_dlq')"
+_PAUSE = "INSERT INTO pgbus.queues VALUES (%(queue)s, %(text)s, %(text)s, now())"
+_MESSAGE = """
+SELECT pgmq.send(%(queue)s, jsonb_build_object('job', CAST(%(text)s AS text), 'arguments',
+                 jsonb_build_object('args', ARRAY[%(text)s], 'kwargs', jsonb_build_object(%(text)s, 1))), 3600)
+"""
+_DEAD_LETTER = """
+SELECT pgmq.send(%(queue)s || '_dlq', %(document)s,
+                 jsonb_build_object('dead_letter', jsonb_build_object('queue', CAST(%(text)s AS text), 'error',
+                     CAST(%(error)s AS jsonb), 'error_class', CAST(%(text)s AS text),
+                     'error_message', CAST(%(text)s AS text), 'read_count', CAST(%(text)s AS text))))
 """
 _WRITTEN = (
     *(_RUN, _ATTEMPT, _DEFINITION, _EVENT, _SIGNAL, _BATCH, _MEMBERS, _FAILED_JOB, _PROCESS),
+    *(_MADE, _PAUSE, _MESSAGE, _DEAD_LETTER),
 )
 
 
 def write(bus: Pgbus, driver: Driver, database: Database) -> dict[str, tuple[Run, str]]:
-    """Writes a run of each text, a batch and a process with it; returns the runs with their batches."""
+    """Writes a run of each text, a batch, a process and a queue with it; returns the runs with their batches."""
     written = {}
     for name, text in CORPUS.items():
         run = bus.start(Printed)
@@ -104,6 +118,7 @@ def write(bus: Pgbus, driver: Driver, database: Database) -> dict[str, tuple[Run
         entry = {"class": text, "message": text, "backtrace": [text, text]}
         values = {
             "id": run.workflow_id,
+            "queue": queue_of(name),
             "batch": batch.batch_id,
             "text": text,
             "document": Jsonb({text[:200]: text, "list": [text, {"": text}]}),
@@ -114,6 +129,11 @@ def write(bus: Pgbus, driver: Driver, database: Database) -> dict[str, tuple[Run
                 connection.execute(statement, values)
         written[name] = (run, str(batch.batch_id))
     return written
+
+
+def queue_of(name: str) -> str:
+    """The queue that holds the message of a text; what was given up is in its `_dlq`."""
+    return f"pgbus_proof{list(CORPUS).index(name):02}"
 
 
 def as_json(text: str) -> str:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from support.sweeps import age
 
 from pgbus import FanOut, Workflow, fan_out, job, step
+from pgbus.engine.jobs import control
+from pgbus.engine.jobs.execute import execute
+from pgbus.engine.storage.claims import Idle
 
 if TYPE_CHECKING:
     from support.database import Database
@@ -62,6 +65,32 @@ class Leaflets(Workflow):
     @fan_out
     def distribute(self, batch: FanOut):
         batch.add_many(print_leaflet, [(number,) for number in range(4)])
+
+
+@job(queue="held_back")
+def weigh_again(number):
+    if not Scale.works:
+        raise ScaleJammedError("the scale in hall 3 does not answer")
+
+
+@job(queue="given_up", max_retries=0)
+def find_owner(number):
+    if not Scale.works:
+        raise ScaleJammedError("no address on parcel 7")
+
+
+def hold_back(bus: Pgbus, driver: Driver, database: Database) -> None:
+    """Leaves a job that failed and one that waits in a queue, which is paused, and a dead letter."""
+    Scale.works = False
+    with bus.active():
+        weigh_again.enqueue(1)
+        find_owner.enqueue(7)
+        while not isinstance(taken := driver.take(), Idle):
+            for delivery in taken:
+                execute(bus.services, delivery)
+        weigh_again.options(wait=timedelta(hours=1)).enqueue(2)
+    database.rows("UPDATE pgmq.q_pgbus_held_back SET vt = vt + interval '1 hour'")
+    control.pause_queue(bus.services, "held_back", actor="dashboard:bo", reason="scale is mended")
 
 
 def jam(bus: Pgbus, driver: Driver, number: int = 1) -> list[Run]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from parcels import fill
+from parcels import fill, hold_back
 from playwright.sync_api import expect
+from support.refunds import REFUND, a_day
 
 RULES = {
     "resultTypes": ["violations"],
@@ -28,10 +29,12 @@ def look(open_page):
 
 @pytest.fixture
 def runs(bus, driver, database):
+    hold_back(bus, driver, database)
     found = fill(bus, driver, database)
     database.rows(
         "INSERT INTO pgbus.processes (process_id, kind, host, pid, revision, details, started_at, heartbeat_at)"
-        " SELECT gen_random_uuid(), 'worker', 'worker-' || n, n, 'b81d07e', '{\"queues\": []}', now(), now()"
+        " SELECT gen_random_uuid(), 'worker', 'worker-' || n, n, 'b81d07e', '{\"queues\": [], \"listening\": false}',"
+        " now() - interval '1 hour', now()"
         " - n * interval '1 minute' FROM generate_series(0, 3) n"
     )
     return found
@@ -90,10 +93,31 @@ def test_lists_and_overviews_are_for_everybody(runs, console, look):
         "/workflows/attention",
         "/batches?status=all",
         f"/batches/{batch}",
+        "/queues",
+        "/queues/held_back",
+        "/jobs",
+        "/jobs?show=failed",
+        "/messages/pgbus_held_back/1",
+        "/processes",
+        "/dead-letters",
+        "/dead-letters/pgbus_given_up_dlq/1",
     ):
         page.goto(f"{console}{path}")
         if details := page.locator("summary").all():
             details[0].click()
+        wrong += looked_at(page, path)
+    assert not wrong, told(wrong)
+
+
+def test_insights_are_for_everybody(bus, console, look):
+    a_day(bus)
+    page, wrong = look(console), []
+    for path in ("/workflows/definitions", f"/workflows/definitions/{REFUND}"):
+        page.goto(f"{console}{path}")
+        for details in page.locator("main summary").all():
+            details.click()
+        if "." in path:
+            page.locator("#durations .plot-container").wait_for()
         wrong += looked_at(page, path)
     assert not wrong, told(wrong)
 
@@ -106,6 +130,24 @@ def test_the_dialogs_of_groups_are_for_everybody(runs, console, look):
         wrong += looked_at(page, label, "dialog:modal")
         page.keyboard.press("Escape")
         expect(page.get_by_role("dialog")).to_have_count(0)
+    assert not wrong, told(wrong)
+
+
+def test_the_dialogs_of_the_bus_are_for_everybody(runs, console, look):
+    page, wrong = look(console), []
+    for path, label in (
+        ("/jobs?show=failed", "Retry…"),
+        ("/dead-letters", "Discard all…"),
+        ("/queues", "Purge…"),
+    ):
+        page.goto(f"{console}{path}")
+        page.get_by_role("button", name=label).first.click()
+        expect(page.get_by_role("dialog")).to_be_visible()
+        wrong += looked_at(page, label, "dialog:modal")
+    page.get_by_label("Type").fill("another")
+    page.get_by_role("dialog").get_by_role("button", name="Purge").click()
+    expect(page.get_by_role("dialog")).to_contain_text("to purge it.")
+    wrong += looked_at(page, "another name", "dialog:modal")
     assert not wrong, told(wrong)
 
 
@@ -173,7 +215,10 @@ def test_pages_that_say_no_are_for_everybody(console, look, serve, monkeypatch):
 
 def test_an_empty_console_is_for_everybody(console, look):
     page, wrong = look(console), []
-    for path in ("/", "/workflows", "/workflows/attention", "/batches"):
+    for path in (
+        *("/", "/workflows", "/workflows/attention", "/workflows/definitions", "/batches"),
+        *("/queues", "/jobs", "/processes", "/dead-letters"),
+    ):
         page.goto(f"{console}{path}")
         wrong += looked_at(page, f"empty {path}")
     assert not wrong, told(wrong)
@@ -182,7 +227,16 @@ def test_an_empty_console_is_for_everybody(console, look):
 def test_nothing_scrolls_sideways_in_a_language_of_long_words(runs, console, open_page):
     page, wrong = open_page(console, locale="de-DE", viewport=NARROW), []
     (batch,) = {attempt.batch_id for attempt in runs["batch"].steps if attempt.batch_id}
-    lists = ("/", "/workflows?status=all", "/workflows/attention", "/batches", f"/batches/{batch}")
+    insights = ("/workflows/definitions", "/workflows/definitions/parcels.Parcel")
+    lists = (
+        "/",
+        "/workflows?status=all",
+        "/workflows/attention",
+        *insights,
+        "/batches",
+        f"/batches/{batch}",
+        *("/queues", "/queues/held_back", "/jobs?show=failed", "/processes", "/dead-letters"),
+    )
     for path in (*lists, *(f"/workflows/{run.workflow_id}" for run in runs.values())):
         page.goto(f"{console}{path}")
         assert page.locator("html").get_attribute("lang") == "de"

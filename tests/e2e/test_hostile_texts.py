@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
-from corpus import CORPUS, as_json, write
+from corpus import CORPUS, as_json, queue_of, write
 
 #: What no text may have become; and whether the page shows it as it is.
 _LOOK = """texts => {
@@ -55,9 +55,19 @@ def expect_texts(page, address, *texts):
 def test_lists_show_hostile_texts_as_they_are(written, console, open_page):
     page = open_page("about:blank")
     beginnings = [beginning(text) for text in CORPUS.values()]
-    for path in ("/workflows?status=all", "/workflows/attention", "/batches?status=all"):
+    for path in (
+        "/workflows?status=all",
+        "/workflows/attention",
+        "/workflows/definitions",
+        "/batches?status=all",
+        "/queues",
+        "/jobs",
+        "/jobs?show=failed",
+        "/dead-letters",
+    ):
         expect_texts(page, f"{console}{path}", *beginnings)
-    expect_texts(page, console, *(beginning(text, 20) for text in CORPUS.values()))
+    for address in (console, f"{console}/processes"):
+        expect_texts(page, address, *(beginning(text, 20) for text in CORPUS.values()))
 
 
 def test_the_pages_of_a_run_and_its_batch_show_hostile_texts_as_they_are(
@@ -75,7 +85,11 @@ def test_the_pages_of_a_run_and_its_batch_show_hostile_texts_as_they_are(
         expect_texts(page, f"{address}/signals/{signal.signal_id}", as_json(text))
         expect_texts(page, f"{address}/arguments", as_json(text))
         expect_texts(page, f"{address}/events", beginning(text))
+        of_class = f"{console}/workflows/definitions/{quote(text, safe='')}"
+        expect_texts(page, of_class, text)
         expect_texts(page, f"{console}/batches/{batch}", beginning(text), beginning(as_json(text)))
+        expect_texts(page, f"{console}/messages/{queue_of(name)}/1", as_json(text))
+        expect_texts(page, f"{console}/dead-letters/{queue_of(name)}_dlq/1", text, as_json(text))
 
 
 def test_queues_of_others_with_odd_names_do_no_harm_to_home(database, console, open_page):
@@ -87,12 +101,15 @@ def test_queues_of_others_with_odd_names_do_no_harm_to_home(database, console, o
 
 
 def test_dialogs_and_toasts_show_hostile_texts_as_they_are(written, console, open_page):
-    page = open_page(f"{console}/workflows/attention")
-    addresses = page.eval_on_selector_all("[data-ask]", "links => links.map((one) => one.href)")
-    assert len(addresses) >= len(CORPUS)
-    for address in filter(takes, addresses):
-        expect_texts(page, address)
-        page.get_by_role("dialog").wait_for()
+    page = open_page("about:blank")
+    for path, label in (("/workflows/attention", "Cancel"), ("/dead-letters", "Retry…")):
+        page.goto(f"{console}{path}")
+        asks = page.get_by_role("button", name=label)
+        addresses = asks.evaluate_all("links => links.map((one) => one.href)")
+        assert len(addresses) >= len(CORPUS)
+        for address in filter(takes, addresses):
+            expect_texts(page, address)
+            page.get_by_role("dialog").wait_for()
     run, _batch = written["format"]
     page.goto(f"{console}/workflows/{run.workflow_id}")
     page.get_by_role("button", name="Cancel").click()
@@ -104,7 +121,14 @@ def test_dialogs_and_toasts_show_hostile_texts_as_they_are(written, console, ope
 
 def test_every_link_of_a_list_of_hostile_names_leads_somewhere(written, console, open_page):
     page = open_page("about:blank")
-    for path in ("/workflows?status=all", "/workflows/attention", "/batches?status=all"):
+    for path in (
+        "/workflows?status=all",
+        "/workflows/attention",
+        "/workflows/definitions",
+        "/batches?status=all",
+        "/jobs?show=failed",
+        "/dead-letters",
+    ):
         page.goto(f"{console}{path}")
         links = page.eval_on_selector_all(
             "main a[href]", "links => [...new Set(links.map((one) => one.href))]"

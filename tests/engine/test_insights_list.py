@@ -13,11 +13,10 @@ from support.sweeps import age
 
 from pgbus import Workflow, on_exception, step
 from pgbus.engine.errors import BadCursor
-from pgbus.engine.insights import runs, selection
+from pgbus.engine.insights import runs
 from pgbus.engine.insights.runs import NO_ERROR, RunFilter
 from pgbus.engine.insights.stuck import NO_END, StuckReason
 from pgbus.engine.states import RunStatus
-from pgbus.engine.storage.database import Connection
 
 HERE = __name__
 

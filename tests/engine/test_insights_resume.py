@@ -106,7 +106,10 @@ def happened(run):
         left = now.timeout_at and (now.timeout_at - resumed_at).total_seconds()
         return ResumePlan(ResumeKind.KEEP_WAITING, now.step_name, left)
     if now.step_id == before.step_id:
-        return ResumePlan(ResumeKind.RUN_AT_TIME, now.step_name, not_before=now.scheduled_at)
+        # One that came due meanwhile is due from the resume.
+        moved = now.scheduled_at != before.scheduled_at
+        assert not moved or before.scheduled_at < now.scheduled_at <= run.events[-1].created_at
+        return ResumePlan(ResumeKind.RUN_AT_TIME, now.step_name, not_before=before.scheduled_at)
     again = now.step_name == before.step_name
     wait = (now.scheduled_at - now.created_at).total_seconds()
     return ResumePlan(ResumeKind.RETRY if again else ResumeKind.CONTINUE, now.step_name, wait)

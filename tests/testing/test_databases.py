@@ -11,6 +11,7 @@ from sqlalchemy import create_engine, make_url
 from support.waiting import eventually
 
 from pgbus import InvalidSetting, PgbusError, Workflow, fan_out, job, step
+from pgbus.engine.jobs.control import pause_queue
 from pgbus.engine.jobs.execute import execute
 from pgbus.engine.storage.schema import metadata
 from pgbus.testing import databases, deliver_signal, perform_next_step
@@ -54,6 +55,7 @@ def used(bus, driver, database):
     run = perform_next_step(bus.start(Everything))
     deliver_signal(run, "paid")
     perform_next_step(run)
+    pause_queue(bus.services, "mail", actor="ann")
     database.rows(
         "INSERT INTO pgbus.processes (process_id, kind, host, pid, details, started_at, heartbeat_at)"
         " VALUES (gen_random_uuid(), 'worker', 'here', 1, '{}', now(), now())"

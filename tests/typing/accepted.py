@@ -23,9 +23,9 @@ from pgbus import (
     signal_type,
     step,
 )
+from pgbus.engine.definition.delivery import JobDelivery
 from pgbus.engine.definition.signal import Signal
 from pgbus.engine.definition.start import StartOptions
-from pgbus.engine.definition.delivery import JobDelivery
 
 
 @dataclass

@@ -1,0 +1,42 @@
+"""What asks before it acts: the link, and the dialog that it opens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from markupsafe import Markup
+
+    from pgbus.dashboard.presenters.actions import Effect
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A link to a dialog."""
+
+    label: str
+    icon: str
+    href: str
+    danger: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmation:
+    """What a press will do, to be confirmed; `fields` come with the form.
+
+    With `to_type` somebody has to type that; `problem` says what was wrong with what was `typed`.
+    """
+
+    question: str
+    about: Markup
+    effects: tuple[Effect, ...]
+    answer: str
+    danger: bool
+    fields: Mapping[str, str]
+    reason: str = ""
+    to_type: str = ""
+    typed: str = ""
+    problem: str = ""
