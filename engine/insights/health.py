@@ -68,7 +68,7 @@ class Hint:
 
 _BEATING = """
 SELECT kind, host || ':' || pid, details::text, extract(epoch FROM heartbeat_at)::double precision,
-       extract(epoch FROM statement_timestamp() - started_at)::double precision
+       extract(epoch FROM heartbeat_at - started_at)::double precision
   FROM {schema}.processes
  WHERE heartbeat_at >= statement_timestamp() - make_interval(secs => CAST(:dead_after AS double precision))
  ORDER BY 1, 2

@@ -137,6 +137,7 @@ def test_a_worker_whose_listen_does_not_work_is_named_once_it_had_time(served, b
     beat("worker", listening=False, started=5, pid=1)
     beat("worker", listening=False, started=20, pid=2)
     beat("worker", started=20, pid=3)
+    beat("worker", listening=False, started=20, ago=15, pid=5)
     beat("dispatcher", started=20, pid=4)
     assert hints() == [Hint(problem=Problem.NO_LISTEN, subject="host:2")]
     assert "\n  host:2" in doctor()
