@@ -185,9 +185,9 @@ class Pgbus:
             self.ensure_queues(map(self.services.queue_of, definition.steps))
             self._definitions.add(version)
 
-    def check_schema(self) -> None:
-        """Raise `SchemaOutdated` unless the database is migrated; ask until it is."""
-        if self._migrated:
+    def check_schema(self, *, anew: bool = False) -> None:
+        """Raise `SchemaOutdated` unless the database is migrated; ask until it is, or `anew`."""
+        if self._migrated and not anew:
             return
         with self.services.database.engine.connect() as connection:
             self._migrated = revision.is_current(connection, self.settings.schema)

@@ -1,11 +1,13 @@
 """Tools that act on one run: the verbs of the console's buttons, each refused where its state does not allow it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from typing import Annotated, Any, ClassVar
 from uuid import UUID
 
 import mcp_types
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
+from pydantic_core import PydanticCustomError
 
 from pgbus.engine.definition import registry
 from pgbus.engine.definition.signal import Signal
@@ -31,9 +33,50 @@ from pgbus.engine.states import RunStatus, Verb
 from pgbus.mcp_server.tool import Answer, Caller, Text, Tool, told
 from pgbus.mcp_server.workflows import run_detail
 
+#: Every float of so many digits is written as it was typed; one that has more may have been rounded by a reader.
+_EXACT_DIGITS = 15
+
+
+def _visible(text: str) -> str:
+    if not any(letter.isprintable() and not letter.isspace() for letter in text):
+        raise PydanticCustomError("invisible", "String should have a visible character")
+    return text
+
+
+def _unrounded(payload: dict[str, Any]) -> dict[str, Any]:
+    for number in _floats(payload):
+        digits = Decimal(repr(number)).normalize().as_tuple().digits
+        if len(digits) > _EXACT_DIGITS:
+            message = (
+                "The number {number} has more than {most} digits, and may not be as it was typed: "
+                "send it as a string"
+            )
+            raise PydanticCustomError("inexact", message, {"number": number, "most": _EXACT_DIGITS})
+    return payload
+
+
+def _floats(value: object) -> Iterable[float]:
+    match value:
+        case float():
+            yield value
+        case dict():
+            for part in value.values():
+                yield from _floats(part)
+        case list():
+            for part in value:
+                yield from _floats(part)
+
+
 Reason = Annotated[
     str,
-    StringConstraints(strip_whitespace=True, min_length=1, max_length=500, pattern=r"^[^\x00]*$"),
+    # No control characters but tabs and the ends of lines.
+    StringConstraints(
+        strip_whitespace=True,
+        min_length=1,
+        max_length=500,
+        pattern=r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]*$",
+    ),
+    AfterValidator(_visible),
     Field(description="Why, for the audit trail."),
 ]
 #: As long as the engine lets a signal's name and key be.
@@ -184,7 +227,7 @@ class SendSignal(WriteTool):
     verb = Verb.SIGNAL
 
     signal_name: Annotated[Name, Field(alias="name")]
-    payload: dict[str, Any] = Field(default_factory=dict)
+    payload: Annotated[dict[str, Any], AfterValidator(_unrounded)] = Field(default_factory=dict)
     idempotency_key: Name | None = None
 
     @property

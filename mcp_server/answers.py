@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,9 @@ REDACTED = "[redacted]"
 _SECRET_TEXTS = frozenset({"error_message", "newest_error_message", "encoded_error"})
 
 _ENCODED = "encoded_"
+
+#: The SDK writes 255 levels and reads 200, those of the answer around a document among them.
+_DEEPEST = 150
 
 
 def plain(value: object, *, shown: bool) -> object:
@@ -71,4 +75,27 @@ def _names(value: DataclassInstance) -> Iterable[str]:
 def _document(document: Document) -> object:
     if document.encoded is None:
         return f"[left out: {document.size} bytes]"
-    return json.loads(document.encoded)
+    too_deep = f"[left out: nested deeper than {_DEEPEST} levels]"
+    try:
+        value = json.loads(document.encoded, parse_float=_number)
+    except RecursionError:
+        return too_deep
+    return value if _within(_DEEPEST, value) else too_deep
+
+
+def _number(written: str) -> float | str:
+    """Return the number, as its text where a float would be another."""
+    number = float(written)
+    return number if Decimal(repr(number)) == Decimal(written) else written
+
+
+def _within(levels: int, value: object) -> bool:
+    """Tell whether the value is nested no deeper than so many levels."""
+    match value:
+        case dict():
+            parts = [*value.values()]
+        case list():
+            parts = value
+        case _:
+            return True
+    return levels > 0 and all(_within(levels - 1, part) for part in parts)

@@ -163,6 +163,14 @@ def _told_of(refusal: ValidationError) -> str:
 def _actor(context: ServerRequestContext[Any]) -> str:
     """Return who is recorded: the client, by the name it gives itself."""
     told = context.session.client_params
-    name = "".join(filter(str.isprintable, told.client_info.name)) if told else ""
-    name = name.strip()[:_LONGEST_NAME]
+    name = told.client_info.name if told else _user_agent(context)
+    name = "".join(filter(str.isprintable, name)).strip()[:_LONGEST_NAME]
     return f"{ACTOR}:{name}" if name else ACTOR
+
+
+def _user_agent(context: ServerRequestContext[Any]) -> str:
+    """Return the product that asks: an older protocol names the client only in a request of its own."""
+    if context.request is None:
+        return ""
+    agent: str = context.request.headers.get("user-agent", "")
+    return agent.partition("/")[0]

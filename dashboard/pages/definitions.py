@@ -63,7 +63,10 @@ def load(connection: Connection, viewer: Viewer, window: Window, *, start: int) 
     """Return the classes from the `start`th on."""
     words = viewer.words
     span = windows.span(connection, viewer.settings, window)
-    found = classes.summaries(connection, viewer.settings, span)
+    # Those with runs that need attention come first, else by name.
+    found = sorted(
+        classes.summaries(connection, viewer.settings, span), key=lambda one: not one.attention
+    )
     start = min(start, 1 + max(len(found) - 1, 0) // PAGE_SIZE * PAGE_SIZE)
     shown, following = found[start - 1 : start - 1 + PAGE_SIZE], start + PAGE_SIZE
     here = _here(viewer)

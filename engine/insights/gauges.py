@@ -20,7 +20,7 @@ def read(connection: Connection, settings: Settings) -> Gauges:
     depth = {one.logical: 0 for one in depths}
     oldest = {one.logical: 0.0 for one in depths}
     for one in depths:
-        depth[one.logical] += one.visible
+        depth[one.logical] = min(depth[one.logical] + one.visible, queues.CAP + 1)
         if one.due_since is not None:
             age = (now - one.due_since).total_seconds()
             oldest[one.logical] = max(oldest[one.logical], age)

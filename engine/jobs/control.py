@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pgbus.engine.codec import storable
 from pgbus.engine.insights import queues
+from pgbus.engine.insights.messages import parsed_name
 from pgbus.engine.jobs import batch
 from pgbus.engine.queues import PRIORITIES, parse_physical_name, physical_name
 from pgbus.engine.storage import dead_letters, jobs, messages
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from pgbus.engine.storage.database import Connection
 
 _log = logging.getLogger("pgbus.jobs")
+
+#: What a message's id may be: PostgreSQL refuses to look for a greater one.
+_IDS = range(1, 2**63)
 
 #: Of a purge: messages that one transaction takes, and seconds after which no further one begins.
 _CHUNK = 1_000
@@ -61,7 +65,8 @@ class PauseResult:
 class Purged:
     """How many jobs were discarded, and what was left: steps' messages, and jobs in workers' hands.
 
-    Those left are counted up to 10,000 and one. `may_be_more`: half a minute was not enough.
+    Those left are counted up to 10,000 and one. `may_be_more`: half a minute was not enough, or some were
+    locked or came back from a worker's hands meanwhile.
     """
 
     discarded: int
@@ -80,6 +85,7 @@ def pause_queue(
     by = _mark(actor, reason)
     services.bus.check_schema()
     with services.database.transaction() as connection:
+        storage.take_turns(connection)
         names = _all_of(connection, services.settings, logical)
         done = storage.pause(connection, names, actor=by.actor, reason=by.reason)
         messages.notify(connection, services.database.schema, storage.CHANGED)
@@ -93,17 +99,19 @@ def resume_queue(
 ) -> QueuePause | None:
     """Let workers read a queue again; return the pause that this ended, None when it was not paused.
 
-    Raise `QueueNotFound`.
+    Raise `QueueNotFound`, but not for one that was dropped while it was paused.
     """
     by = _mark(actor, reason)
     services.bus.check_schema()
     with services.database.transaction() as connection:
-        names = _all_of(connection, services.settings, logical)
+        storage.take_turns(connection)
         pause = queues.pauses(connection, services.settings).get(logical)
-        done = storage.resume(connection, names)
+        if pause is None:
+            queues.of_logical(connection, services.settings, logical)
+        storage.resume(connection, _paused(connection, services.settings, logical))
         messages.notify(connection, services.database.schema, storage.CHANGED)
-    _tell(f"Queue {logical} was resumed", by, done=done)
-    return pause if done else None
+    _tell(f"Queue {logical} was resumed", by, done=pause is not None)
+    return pause
 
 
 def retry_job(
@@ -123,6 +131,8 @@ def retry_job(
     services.bus.check_schema()
     with services.database.transaction() as connection:
         queues.check_holds_work(connection, services.settings, queue)
+        if message_id not in _IDS:
+            return Effect.GONE
         done = jobs.make_due(connection, queue, message_id, read_count=read_count)
         if done:
             messages.notify(connection, services.database.schema, queue)
@@ -148,6 +158,8 @@ def discard_job(
     services.bus.check_schema()
     with services.database.transaction() as connection:
         queues.check_holds_work(connection, services.settings, queue)
+        if message_id not in _IDS:
+            return Effect.GONE
         withdrawal = jobs.withdraw(connection, queue, message_id, read_count=read_count, by=by)
         told = batch.told(connection, withdrawal.finished_batch)
         effect = _effect(connection, queue, message_id, read_count, done=withdrawal.done)
@@ -168,6 +180,8 @@ def retry_dead_letter(
     services.bus.check_schema()
     with services.database.autocommit() as connection:
         queues.check_holds_dead_letters(connection, settings, queue)
+        if message_id not in _IDS:
+            return Effect.GONE
         source = dead_letters.source(connection, queue, message_id)
     to = _source(settings, queue, source)
     services.bus.ensure_queues([to])
@@ -187,6 +201,8 @@ def discard_dead_letter(
     services.bus.check_schema()
     with services.database.transaction() as connection:
         queues.check_holds_dead_letters(connection, services.settings, queue)
+        if message_id not in _IDS:
+            return Effect.GONE
         done = dead_letters.discard(connection, queue, message_id, by=by)
     _tell(f"Dead letter {message_id} of {queue} was discarded", by, done=done)
     return Effect.DONE if done else Effect.GONE
@@ -217,9 +233,9 @@ def purge_queue(
     _tell(f"Queue {logical} was purged of {discarded} jobs", by, done=True)
     return Purged(
         discarded=discarded,
-        steps=sum(steps for steps, _ in left),
-        in_hand=sum(in_hand for _, in_hand in left),
-        may_be_more=time.monotonic() > last_start,
+        steps=sum(one.steps for one in left),
+        in_hand=sum(one.in_hand for one in left),
+        may_be_more=time.monotonic() > last_start or any(one.others for one in left),
     )
 
 
@@ -258,6 +274,12 @@ def _all_of(connection: Connection, settings: Settings, logical: str) -> list[st
     if found == [logical]:
         return found
     return [physical_name(settings.queue_prefix, logical, priority) for priority in PRIORITIES]
+
+
+def _paused(connection: Connection, settings: Settings, logical: str) -> list[str]:
+    """Return the names of the pause that a logical queue has; the queue may be gone."""
+    found = storage.paused(connection)
+    return [queue for queue in found if parsed_name(settings, queue).logical == logical]
 
 
 def _source(settings: Settings, queue: str, told: str | None) -> str:

@@ -7,6 +7,7 @@ by it, so that a worker killed at any point leaves the message to be delivered a
 from __future__ import annotations
 
 import inspect
+import itertools
 import logging
 import random
 import time
@@ -27,8 +28,9 @@ from pgbus.engine.jobs import batch, envelope, registry
 from pgbus.engine.observe import emission
 from pgbus.engine.queues import dead_letter_name, parse_physical_name
 from pgbus.engine.states import JobOutcome
-from pgbus.engine.storage import jobs
+from pgbus.engine.storage import dead_letters, jobs
 from pgbus.engine.storage.claims import ClaimVerdict
+from pgbus.engine.storage.jobs import Ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,6 +91,19 @@ _OUTCOMES = {
 }
 
 
+#: What traces say of a delivery whose message another one settled, or that nobody settled.
+_LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """How a delivery ended, and what is to be told of it; not `done` when its message was another's by now."""
+
+    outcome: Completed | Withdrawn | Failed | Dead
+    done: bool
+    told: list[emission.Payload]
+
+
 class _Poison(Exception):
     """The message cannot be worked off, now or later."""
 
@@ -106,23 +121,29 @@ def execute(services: Services, delivery: Delivery) -> None:
     if span is None:
         _execute(services, delivery)
         return
-    with span.current():
-        outcome = _execute(services, delivery)
+    try:
+        with span.current():
+            settled = _execute(services, delivery)
+    except BaseException:
+        span.end(_LOST)
+        raise
+    outcome = settled.outcome
     error = outcome.error if isinstance(outcome, Failed | Dead) else None
-    span.end(_OUTCOMES[type(outcome)], error)
+    span.end(_OUTCOMES[type(outcome)] if settled.done else _LOST, error)
 
 
-def _execute(services: Services, delivery: Delivery) -> Completed | Withdrawn | Failed | Dead:
+def _execute(services: Services, delivery: Delivery) -> _Settled:
     outcome = _run(services, delivery)
     if isinstance(outcome, Failed | Dead):
         _warn(delivery, outcome)
+    tries = itertools.count()
     settled = services.database.persistently(
-        lambda connection: _settle(services, connection, delivery, outcome)
+        lambda connection: _settle(services, connection, delivery, outcome, again=next(tries) > 0)
     )
-    services.events.emit(*settled)
-    if settled and isinstance(outcome, Failed | Dead):
+    services.events.emit(*settled.told)
+    if settled.done and isinstance(outcome, Failed | Dead):
         _report(services, delivery, outcome)
-    return outcome
+    return settled
 
 
 def _span(services: Services, delivery: Delivery) -> Span | None:
@@ -247,33 +268,51 @@ def _settle(
     connection: Connection,
     delivery: Delivery,
     outcome: Completed | Withdrawn | Failed | Dead,
-) -> list[emission.Payload]:
-    """Settle the message, and return what is to be told: nothing when it is another's by now."""
+    *,
+    again: bool,
+) -> _Settled:
+    """Settle the message. `again`: it may be settled already, by a statement whose answer was lost."""
     queue, message_id, read_count = delivery.queue, delivery.message_id, delivery.read_count
+    event: emission.Payload | None = None
     match outcome:
         case Completed(job, seconds):
-            finished = jobs.complete(connection, delivery)
-            completed = emission.JobCompleted(job, queue, message_id, seconds)
-            return [completed, *batch.told(connection, finished)]
+            ended = jobs.complete(connection, delivery)
+            event = emission.JobCompleted(job, queue, message_id, seconds)
         case Withdrawn():
-            return [*batch.told(connection, jobs.discard(connection, delivery))]
+            ended = jobs.discard(connection, delivery)
         case Failed(job, error, seconds, wait):
             recorded = services.recorded(error)
-            if jobs.retry(connection, delivery, job, recorded, wait=wait):
-                return [
-                    emission.JobFailed(
-                        job, queue, message_id, read_count, recorded.error_class, seconds
-                    )
-                ]
+            ended = Ended(jobs.retry(connection, delivery, job, recorded, wait=wait), None)
+            event = emission.JobFailed(
+                job, queue, message_id, read_count, recorded.error_class, seconds
+            )
         case Dead(maybe_job, error, maybe_seconds):
             recorded = services.recorded(error)
-            dead = jobs.dead_letter(connection, delivery, recorded, _dead_letters(services, queue))
-            if dead.moved:
-                dead_lettered = emission.JobDeadLettered(
-                    maybe_job, queue, message_id, read_count, recorded.error_class, maybe_seconds
-                )
-                return [dead_lettered, *batch.told(connection, dead.finished_batch)]
-    return []
+            letters = _dead_letters(services, queue)
+            ended = jobs.dead_letter(connection, delivery, recorded, letters)
+            event = emission.JobDeadLettered(
+                maybe_job, queue, message_id, read_count, recorded.error_class, maybe_seconds
+            )
+    if again and not ended.done and _ended_before(services, connection, delivery, outcome):
+        ended = Ended(done=True, finished_batch=jobs.finished_by(connection, delivery))
+    told = [event] if ended.done and event else []
+    return _Settled(outcome, ended.done, [*told, *batch.told(connection, ended.finished_batch)])
+
+
+def _ended_before(
+    services: Services,
+    connection: Connection,
+    delivery: Delivery,
+    outcome: Completed | Withdrawn | Failed | Dead,
+) -> bool:
+    """Tell whether an earlier try has ended the message, as far as can be told.
+
+    A retry does the same each time; a message that was archived does not say by which delivery.
+    """
+    if isinstance(outcome, Dead):
+        letters = _dead_letters(services, delivery.queue)
+        return dead_letters.came_of(connection, letters, delivery)
+    return isinstance(outcome, Completed | Withdrawn)
 
 
 def _dead_letters(services: Services, queue: str) -> str:
@@ -281,6 +320,6 @@ def _dead_letters(services: Services, queue: str) -> str:
     prefix = services.settings.queue_prefix
     parsed = parse_physical_name(prefix, queue)
     assert parsed is not None  # noqa: S101 (workers read this bus's queues only)
-    dead_letters = dead_letter_name(prefix, parsed.logical)
-    services.bus.ensure_queues([dead_letters])
-    return dead_letters
+    letters = dead_letter_name(prefix, parsed.logical)
+    services.bus.ensure_queues([letters])
+    return letters

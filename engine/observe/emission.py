@@ -234,7 +234,7 @@ class Emitter:
 def _tell(receiver: Listener, payload: Payload) -> None:
     try:
         receiver(payload)
-    except Exception:  # noqa: BLE001 (a subscriber is the host's; it cannot undo what happened)
+    except BaseException:  # noqa: BLE001 (a subscriber is the host's: whatever it raises, what happened stands)
         _log.exception("A subscriber to %s raised; the event stands.", type(payload).__name__)
 
 

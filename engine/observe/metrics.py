@@ -9,9 +9,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from operator import add
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from pgbus.engine.errors import InvalidSetting
+from pgbus.engine.definition.policy import qualified_name
+from pgbus.engine.errors import InvalidSetting, UnknownJob
 from pgbus.engine.observe.complaint import Complaint
 from pgbus.engine.observe.emission import (
     Gauges,
@@ -29,7 +31,7 @@ from pgbus.engine.queues import parse_physical_name
 from pgbus.engine.states import JobOutcome, OnTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pgbus.engine.observe.emission import Payload
     from pgbus.engine.settings import Settings
@@ -42,6 +44,9 @@ LONGEST_VALUE = 200
 OTHER = "other"
 
 Labels = dict[str, str]
+Sample = tuple["Metric", Labels, float]
+
+_UNKNOWN_JOB = qualified_name(UnknownJob)
 
 
 class Kind(StrEnum):
@@ -138,20 +143,45 @@ class Backend(Protocol):
         """Set a gauge."""
 
 
-def samples(gauges: Gauges) -> Iterator[tuple[Metric, Labels, float]]:
-    """Return each gauge with its labels and its value."""
-    for metric, counted in ((WORKFLOWS, gauges.by_status), (STUCK, gauges.stuck)):
-        for values, number in counted.items():
-            yield metric, dict(zip(metric.labels, map(str, values), strict=True)), number
-    by_name: tuple[tuple[Metric, Mapping[str, float]], ...] = (
-        (DEPTH, gauges.queue_depth),
-        (OLDEST, gauges.queue_oldest_seconds),
-        (DEAD_LETTERS, gauges.dead_letters),
-        (PROCESSES, gauges.processes),
+class Bounds:
+    """Keeps the values of each label few and short, for as long as it is used."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, set[str]] = defaultdict(set)
+
+    def labels(self, values: Mapping[str, str | None]) -> Labels:
+        """Return the labels that have a value, each one of not too many."""
+        return {label: self._bounded(label, value) for label, value in values.items() if value}
+
+    def _bounded(self, label: str, value: str) -> str:
+        value, known = value[:LONGEST_VALUE], self._known[label]
+        if value not in known:
+            if len(known) >= MOST_VALUES:
+                return OTHER
+            known.add(value)
+        return value
+
+
+def samples(gauges: Gauges, bounds: Bounds) -> Iterator[Sample]:
+    """Return each gauge with its labels and its value: one for all that have the same labels."""
+    measured: tuple[tuple[Metric, Mapping[Any, float], Callable[[float, float], float]], ...] = (
+        (WORKFLOWS, gauges.by_status, add),
+        (STUCK, gauges.stuck, add),
+        (DEPTH, gauges.queue_depth, add),
+        (OLDEST, gauges.queue_oldest_seconds, max),
+        (DEAD_LETTERS, gauges.dead_letters, add),
+        (PROCESSES, gauges.processes, add),
     )
-    for metric, measured in by_name:
-        for name, value in measured.items():
-            yield metric, {metric.labels[0]: name}, value
+    for metric, by_values, together in measured:
+        told: dict[tuple[tuple[str, str], ...], float] = {}
+        # Sorted: which values are told as `other` is the same each time.
+        for values, value in sorted(by_values.items()):
+            names = (values,) if isinstance(values, str) else map(str, values)
+            labels = bounds.labels(dict(zip(metric.labels, names, strict=True)))
+            of = tuple(labels.items())
+            told[of] = together(told[of], value) if of in told else value
+        for of, value in told.items():
+            yield metric, dict(of), value
 
 
 class Recorder:
@@ -160,15 +190,16 @@ class Recorder:
     def __init__(self, backend: Backend, queue_prefix: str) -> None:
         self._backend = backend
         self._queue_prefix = queue_prefix
-        self._values: dict[str, set[str]] = defaultdict(set)
+        self._bounds = Bounds()
         self._complain = Complaint("The metrics backend failed; what it was told is lost.")
 
     def __call__(self, event: Payload) -> None:
         """Record the event."""
-        try:
-            self._record(event)
-        except Exception:  # noqa: BLE001 (a backend may raise anything; its caller has other work)
-            self._complain()
+        for sample in self._samples(event):
+            try:
+                self._tell(*sample)
+            except BaseException:  # noqa: BLE001 (a backend is the host's: whatever it raises, what happened stands)
+                self._complain()
 
     def close(self) -> None:
         """Close the backend, where it has a `close`."""
@@ -177,55 +208,58 @@ class Recorder:
         except Exception:  # noqa: BLE001 (a backend may raise anything; the bus closes all the same)
             self._complain()
 
-    def _record(self, event: Payload) -> None:
-        backend = self._backend
+    def _tell(self, metric: Metric, labels: Labels, value: float) -> None:
+        match metric.kind:
+            case Kind.COUNTER:
+                self._backend.count(metric.name, labels)
+            case Kind.HISTOGRAM:
+                self._backend.observe(metric.name, value, labels)
+            case Kind.GAUGE:
+                self._backend.gauge(metric.name, value, labels)
+
+    def _samples(self, event: Payload) -> Iterator[Sample]:
         match event:
             case StepEnded(workflow_class=of, step=step, outcome=outcome, seconds=seconds):
                 labels = self._labels(workflow_class=of, step=step, outcome=outcome)
-                backend.count(STEPS.name, labels)
+                yield STEPS, labels, 1
                 if seconds is not None:
-                    backend.observe(STEP_DURATION.name, seconds, labels)
+                    yield STEP_DURATION, labels, seconds
             case WorkflowFinished(workflow_class=of):
-                backend.count(FINISHED.name, self._labels(workflow_class=of))
+                yield FINISHED, self._labels(workflow_class=of), 1
             case WorkflowCancelled(workflow_class=of):
-                backend.count(CANCELLED.name, self._labels(workflow_class=of))
+                yield CANCELLED, self._labels(workflow_class=of), 1
             case WorkflowPaused(workflow_class=of, error_class=error_class):
-                labels = self._labels(workflow_class=of, error_class=error_class)
-                backend.count(PAUSED.name, labels)
+                yield PAUSED, self._labels(workflow_class=of, error_class=error_class), 1
             case StallDetected(workflow_class=of, step=step, detection=detection):
-                labels = self._labels(workflow_class=of, step=step, detection=detection)
-                backend.count(STALLS.name, labels)
+                yield STALLS, self._labels(workflow_class=of, step=step, detection=detection), 1
             case WaitTimedOut(workflow_class=of, step=step, action=OnTimeout.NOTIFY):
-                backend.count(OVERDUE.name, self._labels(workflow_class=of, step=step))
+                yield OVERDUE, self._labels(workflow_class=of, step=step), 1
             case JobCompleted():
-                self._job(event, JobOutcome.COMPLETED)
+                yield from self._of_job(event, event.job, JobOutcome.COMPLETED)
             case JobFailed():
-                self._job(event, JobOutcome.FAILED)
-            case JobDeadLettered():
-                self._job(event, JobOutcome.DEAD_LETTERED)
+                yield from self._of_job(event, event.job, JobOutcome.FAILED)
+            case JobDeadLettered(job=job, error_class=error_class, seconds=seconds):
+                # The name of an unknown job is any text that a sender chose.
+                unknown = seconds is None and error_class == _UNKNOWN_JOB
+                yield from self._of_job(event, None if unknown else job, JobOutcome.DEAD_LETTERED)
             case Gauges():
-                for metric, labels, value in samples(event):
-                    backend.gauge(metric.name, value, labels)
+                yield from samples(event, self._bounds)
 
-    def _job(self, event: JobCompleted | JobFailed | JobDeadLettered, outcome: JobOutcome) -> None:
+    def _of_job(
+        self,
+        event: JobCompleted | JobFailed | JobDeadLettered,
+        job: str | None,
+        outcome: JobOutcome,
+    ) -> Iterator[Sample]:
         parsed = parse_physical_name(self._queue_prefix, event.queue)
         queue = parsed.logical if parsed else event.queue
-        labels = self._labels(job=event.job, queue=queue, outcome=outcome)
-        self._backend.count(JOBS.name, labels)
+        labels = self._labels(job=job, queue=queue, outcome=outcome)
+        yield JOBS, labels, 1
         if event.seconds is not None:
-            self._backend.observe(JOB_DURATION.name, event.seconds, labels)
+            yield JOB_DURATION, labels, event.seconds
 
     def _labels(self, **values: str | None) -> Labels:
-        """Return the labels that have a value, each one of not too many."""
-        return {label: self._bounded(label, value) for label, value in values.items() if value}
-
-    def _bounded(self, label: str, value: str) -> str:
-        value, known = value[:LONGEST_VALUE], self._values[label]
-        if value not in known:
-            if len(known) >= MOST_VALUES:
-                return OTHER
-            known.add(value)
-        return value
+        return self._bounds.labels(values)
 
 
 _MODULES = {

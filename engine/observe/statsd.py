@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 #: What would end a tag or the datagram's line.
 _BREAKING = re.compile(r"[,|\s]")
 
+#: After a failure, samples are dropped for so long: to look a host up may take seconds each time.
+_PAUSE_SECONDS = 10.0
+
 
 class StatsD:
     """A backend that sends a datagram for each value, and waits for nobody."""
@@ -23,6 +27,7 @@ class StatsD:
         self._address = (host, port)
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
+        self._open_at = 0.0
 
     def count(self, name: str, labels: Mapping[str, str]) -> None:
         """Add 1 to a counter."""
@@ -37,24 +42,43 @@ class StatsD:
         self._send(f"{name}:{value}|g", labels)
 
     def _send(self, sample: str, labels: Mapping[str, str]) -> None:
+        used = self._socket or self._opened()
+        if used is None:
+            return
         tags = ",".join(f"{label}:{_BREAKING.sub('_', value)}" for label, value in labels.items())
         try:
-            self._connected().send(f"{sample}|#{tags}".encode())
+            used.send(f"{sample}|#{tags}".encode())
+        except BlockingIOError:  # its buffer is full just now
+            raise
         except OSError:
             # The next one looks the host up anew: it may have moved.
+            self._open_at = time.monotonic() + _PAUSE_SECONDS
             self.close()
             raise
 
-    def _connected(self) -> socket.socket:
-        with self._lock:
+    def _opened(self) -> socket.socket | None:
+        """Return a socket; None soon after a failure, and while another thread looks the host up."""
+        if time.monotonic() < self._open_at or not self._lock.acquire(blocking=False):
+            return None
+        try:
             if self._socket is None:
-                family, kind, protocol, _, address = socket.getaddrinfo(
-                    *self._address, type=socket.SOCK_DGRAM
-                )[0]
-                self._socket = socket.socket(family, kind, protocol)
-                self._socket.settimeout(0)
-                self._socket.connect(address)
+                self._socket = self._connected()
+        except OSError:
+            self._open_at = time.monotonic() + _PAUSE_SECONDS
+            raise
+        else:
             return self._socket
+        finally:
+            self._lock.release()
+
+    def _connected(self) -> socket.socket:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            *self._address, type=socket.SOCK_DGRAM
+        )[0]
+        connected = socket.socket(family, kind, protocol)
+        connected.settimeout(0)
+        connected.connect(address)
+        return connected
 
     def close(self) -> None:
         """Give the socket back; the next sample opens another."""

@@ -3,7 +3,7 @@
 supervisor ──starts──► worker (n)     take, perform, keep invisible what runs
            ──starts──► dispatcher     the timer, the reaping of the dead, the sweep
 
-readiness     what each waits for before it begins
+readiness     what each needs: a database that answers, migrated to this code
 ending        how each is told to end
 presence      a process's row and heartbeat
 listening     the LISTEN connection, and what wakes a worker

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pgbus.engine.errors import SchemaOutdated
     from pgbus.engine.storage.claims import Delivery
 
 
@@ -18,12 +19,20 @@ class Crew:
 
     def __init__(self, threads: int, wake: Callable[[], None]) -> None:
         self.stopping = threading.Event()
+        #: Why the worker cannot go on, once a thread has found out.
+        self.outdated: SchemaOutdated | None = None
         self._wake = wake
         self._lock = threading.Lock()
         self._idle = threads
         self._arrivals = 0
         self._due_at: float | None = None
         self._handover: queue.SimpleQueue[Delivery | None] = queue.SimpleQueue()
+
+    def give_up(self, outdated: SchemaOutdated) -> None:
+        """Take nothing more: what this worker's statements call is not there any more."""
+        self.outdated = outdated
+        self.stopping.set()
+        self._wake()
 
     def idle(self) -> int:
         """Return how many threads wait for work.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pgbus.engine.errors import RunLocked
 from pgbus.engine.jobs import execute as jobs
+from pgbus.engine.processes.readiness import outdated_by
 from pgbus.engine.runner.perform import perform
 from pgbus.engine.storage import messages
 from pgbus.engine.storage.claims import ClaimVerdict, Idle
@@ -73,6 +74,7 @@ class Performer:
                 self._services.database.failed(error)
             else:
                 _log.exception("Taking a message failed; the worker polls on.")
+                self._give_up_if_outdated(error)
             return Idle(None, None)
         finally:
             self._answered()
@@ -91,6 +93,7 @@ class Performer:
             _log.exception(
                 "Message %d of %s was not finished.", delivery.message_id, delivery.queue
             )
+            self._give_up_if_outdated(error)
             if delivery.verdict is not ClaimVerdict.CLAIMED and (
                 isinstance(error, RunLocked) or is_passing(error)
             ):
@@ -99,6 +102,12 @@ class Performer:
             self._in_flight.release(delivery)
             self._answered()
         return None
+
+    def _give_up_if_outdated(self, error: BaseException) -> None:
+        """Run no further body whose end could not be recorded either."""
+        outdated = outdated_by(self._services.bus, error)
+        if outdated is not None:
+            self._crew.give_up(outdated)
 
     def _work_on(self, delivery: Delivery) -> list[Delivery] | Idle | None:
         if delivery.is_job:

@@ -1,10 +1,13 @@
-"""What every process waits for before it begins: a database that answers, and is migrated."""
+"""What every process needs: a database that answers, and is migrated to this code."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pgbus.engine.storage.database import is_passing
+import sqlalchemy
+
+from pgbus.engine.errors import SchemaOutdated
+from pgbus.engine.storage.database import is_passing, misses_a_function
 
 if TYPE_CHECKING:
     import threading
@@ -30,3 +33,19 @@ def wait_until_ready(bus: Pgbus, *, stop: threading.Event, queues: Iterable[str]
             return False
         raise
     return True
+
+
+def outdated_by(bus: Pgbus, error: BaseException) -> SchemaOutdated | None:
+    """Return why a statement failed that called a function: another pgbus has migrated the database.
+
+    None: it failed for another reason, or the database does not say just now.
+    """
+    if not misses_a_function(error):
+        return None
+    try:
+        bus.check_schema(anew=True)
+    except SchemaOutdated as outdated:
+        return outdated
+    except sqlalchemy.exc.SQLAlchemyError:
+        return None
+    return None

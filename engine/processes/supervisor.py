@@ -74,10 +74,12 @@ class Supervisor:
         self._stopping.set()
 
     def kill(self) -> None:
-        """Kill the children; safe in a signal handler."""
+        """Kill the children, and leave no files; safe in a signal handler."""
         for child in self._children:
             if child.process is not None:
                 child.process.kill()
+        if self._exporter is not None:
+            self._exporter.discard()
 
     def _look_after(self, child: _Child) -> None:
         now = time.monotonic()

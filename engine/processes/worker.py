@@ -22,7 +22,7 @@ from pgbus.engine.processes.lost_claims import LostClaims
 from pgbus.engine.processes.performer import Performer, start
 from pgbus.engine.processes.presence import BEAT_EVERY, Presence
 from pgbus.engine.processes.queue_list import QueueList
-from pgbus.engine.processes.readiness import wait_until_ready
+from pgbus.engine.processes.readiness import outdated_by, wait_until_ready
 from pgbus.engine.storage import claims, messages
 from pgbus.engine.storage.claims import Idle
 from pgbus.engine.storage.database import is_passing
@@ -74,7 +74,10 @@ class Worker:
         )
 
     def run(self) -> None:
-        """Serve until `stop`; then wait for bodies, at most `shutdown_timeout`."""
+        """Serve until `stop`; then wait for bodies, at most `shutdown_timeout`.
+
+        Raise `SchemaOutdated` when the database is not migrated to this code, or is to another meanwhile.
+        """
         # The queues of all steps: a run that this worker moves on may go to one it does not serve.
         steps = map(self._bus.services.queue_of, _declared_steps())
         queues = {*self._intake.queues.wanted(), *steps}
@@ -83,6 +86,8 @@ class Worker:
                 self._serve()
         finally:
             self._listening.close()
+        if self._crew.outdated is not None:
+            raise self._crew.outdated
 
     def stop(self) -> None:
         """Take nothing more; `run` returns when what runs has ended. Safe in a signal handler."""
@@ -120,6 +125,10 @@ class Worker:
             if stopping.is_set() and is_passing(error):
                 return
             _log.exception("Taking messages failed; it is tried again.")
+            outdated = outdated_by(self._bus, error)
+            if outdated is not None:
+                self._crew.give_up(outdated)
+                return
             self._intake.forget_queues()
             wait = _AFTER_FAILURE
         if wait > 0 and (notified := self._listening.wait(self._crew.until_expected(wait))):

@@ -168,6 +168,12 @@ class Finalizer:
         self.due_in = finalized.due_in
         return None
 
+    def abandon(self) -> None:
+        """End the span of an attempt that is left to redelivery."""
+        span, self._span = self._span, None
+        if span is not None:
+            span.end("lost")
+
     def span_of(self, delivery: Delivery) -> Span | None:
         """Return the attempt's span, begun when it is first asked for; None where none is wanted."""
         tracer = self._services.tracer

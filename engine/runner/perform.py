@@ -44,11 +44,15 @@ def perform(
     """
     finalizer = Finalizer(services, worker, stopping, taking)
     following: Delivery | None = delivery
-    while following is not None:
-        step = prepare(services, worker, finalizer, following)
-        if isinstance(step, Attempt):
-            step = execute(services, finalizer, step)
-        if isinstance(step, Ending):
-            step = finalizer.commit(step)
-        following = finalizer.follow(step) if step is not None else None
+    try:
+        while following is not None:
+            step = prepare(services, worker, finalizer, following)
+            if isinstance(step, Attempt):
+                step = execute(services, finalizer, step)
+            if isinstance(step, Ending):
+                step = finalizer.commit(step)
+            following = finalizer.follow(step) if step is not None else None
+    except BaseException:
+        finalizer.abandon()
+        raise
     return Performed(finalizer.due_in, finalizer.taken)

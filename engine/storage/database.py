@@ -44,6 +44,8 @@ _LONGEST_PAUSE = 5.0
 _PASSING_CLASSES = frozenset({"08", "53", "57", "58"})
 #: A standby that was a primary, or a server that became read-only.
 _READ_ONLY = "25006"
+#: A function, with these parameters, that does not exist.
+_UNDEFINED_FUNCTION = "42883"
 #: A lock not had in time.
 LOCK_NOT_AVAILABLE = "55P03"
 #: A statement that was given up, at its timeout or by an administrator.
@@ -340,6 +342,11 @@ def is_passing(error: BaseException) -> bool:
         busy = isinstance(error, sqlalchemy.exc.TimeoutError)  # the pool had no connection left
         return lost or busy or isinstance(cause_of(error), psycopg.OperationalError)
     return state[:2] in _PASSING_CLASSES or state in _UNLUCKY_STATES or state == _READ_ONLY
+
+
+def misses_a_function(error: BaseException) -> bool:
+    """Return whether a statement calls what does not exist: a migration may have replaced it."""
+    return sqlstate(error) == _UNDEFINED_FUNCTION
 
 
 def cause_of(error: BaseException) -> BaseException:

@@ -9,6 +9,7 @@ from pgbus.engine.storage import messages
 from pgbus.engine.storage.messages import HEADERS, MARK
 
 if TYPE_CHECKING:
+    from pgbus.engine.storage.claims import Delivery
     from pgbus.engine.storage.database import Connection
     from pgbus.engine.storage.messages import Mark
 
@@ -28,6 +29,15 @@ SELECT pgmq.send(CAST(:source AS text),
   FROM taken m
 """
 
+#: A dead letter among the newest (there is no index) that one delivery of a message became.
+_CAME_OF = """
+SELECT 1 FROM (SELECT m.headers FROM pgmq."q_{queue}" m ORDER BY m.msg_id DESC LIMIT 10000) newest
+ WHERE newest.headers -> 'dead_letter' @> jsonb_build_object(
+    'queue', CAST(:source AS text), 'message_id', CAST(:message_id AS bigint),
+    'read_count', CAST(:read_count AS integer))
+ LIMIT 1
+"""
+
 _MARK_DISCARDED = f"""
 UPDATE pgmq."q_{{queue}}" m SET headers = {HEADERS} || {MARK}
  WHERE m.msg_id = CAST(:message_id AS bigint)
@@ -39,6 +49,18 @@ def source(connection: Connection, queue: str, message_id: int) -> str | None:
     """Return the name, any text, of the queue that a dead letter says it came from."""
     row = connection.row(_SOURCE.replace("{queue}", queue), message_id=message_id)
     return row[0] if row else None
+
+
+def came_of(connection: Connection, queue: str, delivery: Delivery) -> bool:
+    """Tell whether a message has become a dead letter at this very delivery, not long ago."""
+    return bool(
+        connection.rows(
+            _CAME_OF.replace("{queue}", queue),
+            source=delivery.queue,
+            message_id=delivery.message_id,
+            read_count=delivery.read_count,
+        )
+    )
 
 
 def retry(connection: Connection, queue: str, message_id: int, *, to: str, by: Mark) -> bool:

@@ -18,10 +18,20 @@ if TYPE_CHECKING:
     from pgbus.engine.storage.claims import Delivery
     from pgbus.engine.storage.database import Connection
 
-#: Archives a message that failed before, or is a batch's member.
+#: Archives a message that failed before, or is a batch's member; the first column: it was there.
 _END = """
-SELECT {schema}.end_job(CAST(:queue AS text), CAST(:message_id AS bigint), CAST(:message AS jsonb),
+SELECT EXISTS (SELECT FROM pgmq."q_{queue}" m WHERE m.msg_id = CAST(:message_id AS bigint)),
+       {schema}.end_job(CAST(:queue AS text), CAST(:message_id AS bigint), CAST(:message AS jsonb),
                         CAST(:status AS text))::text
+"""
+
+#: The batch that the end of this member finished: then one transaction wrote both rows last.
+_FINISHED_BY = """
+SELECT b.batch_id::text
+  FROM {schema}.member_of(CAST(:message AS jsonb)) o
+  JOIN {schema}.batch_jobs j ON j.batch_id = o.batch_id AND j.number = o.number
+  JOIN {schema}.batches b ON b.batch_id = o.batch_id
+ WHERE b.finished_at IS NOT NULL AND b.xmin = j.xmin
 """
 
 _RETRY = """
@@ -59,7 +69,7 @@ RETURNING m.message::text
 """
 
 _STANDING = f"""
-SELECT {IS_STEP}, {IS_IN_HAND}, {_AS_SEEN}, m.vt <= statement_timestamp()
+SELECT {IS_STEP}, {IS_IN_HAND}, {_AS_SEEN}
   FROM pgmq."q_{{queue}}" m WHERE m.msg_id = CAST(:message_id AS bigint)
 """
 
@@ -90,48 +100,49 @@ SELECT m.msg_id FROM pgmq."q_{{queue}}" m
 """
 
 _LEFT = f"""
-SELECT count(*) FILTER (WHERE is_step), count(*) FILTER (WHERE NOT is_step)
+SELECT count(*) FILTER (WHERE is_step), count(*) FILTER (WHERE NOT is_step),
+       EXISTS (SELECT FROM pgmq."q_{{queue}}" m WHERE {_FREE})
   FROM (SELECT {IS_STEP} AS is_step FROM pgmq."q_{{queue}}" m
          WHERE m.msg_id <= CAST(:until AS bigint) AND ({IS_STEP} OR {IS_IN_HAND})
          LIMIT CAST(:limit AS integer)) left_over
 """
 
 
-class Withdrawal(NamedTuple):
-    """Whether the message was withdrawn, and the batch that this finished."""
+class Ended(NamedTuple):
+    """Whether it was this that ended the message, and the batch that this finished."""
 
     done: bool
     finished_batch: str | None
 
 
 class Standing(NamedTuple):
-    """How it is with a message: a run's, in a worker's hands, as it was seen, due."""
+    """How it is with a message: a run's, in a worker's hands, as it was seen."""
 
     is_step: bool
     in_hand: bool
     as_seen: bool
-    due: bool
 
 
-class DeadLettered(NamedTuple):
-    """Whether the message was moved, and the batch that this finished."""
+class Left(NamedTuple):
+    """What a purge left: how many messages of runs, how many jobs in hand, and whether any other."""
 
-    moved: bool
-    finished_batch: str | None
+    steps: int
+    in_hand: int
+    others: bool
 
 
-def complete(connection: Connection, delivery: Delivery) -> str | None:
-    """Archive the message of a job that returned; return the id of a batch that this finished."""
+def complete(connection: Connection, delivery: Delivery) -> Ended:
+    """Archive the message of a job that returned."""
     if delivery.read_count == 1 and '"batch"' not in (delivery.body or ""):
-        messages.archive(connection, delivery.queue, delivery.message_id)
-        return None
+        done = messages.archive(connection, delivery.queue, delivery.message_id)
+        return Ended(done, None)
     return _end(
         connection, delivery.queue, delivery.message_id, delivery.body, MemberStatus.COMPLETED
     )
 
 
-def discard(connection: Connection, delivery: Delivery) -> str | None:
-    """Archive the message of a job that is not to run; return the id of a batch that this finished."""
+def discard(connection: Connection, delivery: Delivery) -> Ended:
+    """Archive the message of a job that is not to run."""
     return _end(
         connection, delivery.queue, delivery.message_id, delivery.body, MemberStatus.DISCARDED
     )
@@ -139,10 +150,20 @@ def discard(connection: Connection, delivery: Delivery) -> str | None:
 
 def _end(
     connection: Connection, queue: str, message_id: int, body: str | None, status: MemberStatus
-) -> str | None:
-    row = connection.row(
-        _END, queue=queue, message_id=message_id, message=body or "null", status=status
+) -> Ended:
+    statement = _END.replace("{queue}", queue)
+    [row] = connection.rows(
+        statement, queue=queue, message_id=message_id, message=body or "null", status=status
     )
+    return Ended(*row)
+
+
+def finished_by(connection: Connection, delivery: Delivery) -> str | None:
+    """Return the id of the batch that the end of this member finished, when the answer that told it was lost.
+
+    None also once a step has taken up the batch's end.
+    """
+    row = connection.row(_FINISHED_BY, message=delivery.body or "null")
     return row[0] if row else None
 
 
@@ -169,7 +190,7 @@ def retry(
 
 def dead_letter(
     connection: Connection, delivery: Delivery, error: ErrorEntry, dead_letters: str
-) -> DeadLettered:
+) -> Ended:
     """Move the message, with its error in the headers, to the queue of the dead letters.
 
     Nothing is changed when it is gone or was delivered to another worker meanwhile.
@@ -184,7 +205,7 @@ def dead_letter(
         error_message=error.message,
         error=error.document,
     )
-    return DeadLettered(row is not None, row[0] if row else None)
+    return Ended(row is not None, row[0] if row else None)
 
 
 def make_due(
@@ -197,7 +218,7 @@ def make_due(
 
 def withdraw(
     connection: Connection, queue: str, message_id: int, *, read_count: int | None, by: Mark
-) -> Withdrawal:
+) -> Ended:
     """Archive the message of a job that is not to run, with who withdrew it; nothing: see its `standing`.
 
     The connection must be in a transaction. A failure whose message is gone is forgotten.
@@ -209,12 +230,11 @@ def withdraw(
         **by.parameters(MemberStatus.DISCARDED),
     )
     if marked is not None:
-        finished = _end(connection, queue, message_id, marked[0], MemberStatus.DISCARDED)
-        return Withdrawal(done=True, finished_batch=finished)
+        return _end(connection, queue, message_id, marked[0], MemberStatus.DISCARDED)
     if standing(connection, queue, message_id, read_count=read_count) is None:
         forgotten = _forget_failed(connection, queue, [message_id])
-        return Withdrawal(done=forgotten, finished_batch=None)
-    return Withdrawal(done=False, finished_batch=None)
+        return Ended(forgotten, None)
+    return Ended(done=False, finished_batch=None)
 
 
 def standing(
@@ -257,10 +277,10 @@ def free_members(
     return [row[0] for row in connection.rows(statement, after=after, until=until, limit=limit)]
 
 
-def left(connection: Connection, queue: str, *, until: int, limit: int) -> tuple[int, int]:
-    """Count the messages up to an id that are of runs, and the jobs in workers' hands, up to the limit."""
-    ((steps, jobs),) = connection.rows(_LEFT.replace("{queue}", queue), until=until, limit=limit)
-    return int(steps), int(jobs)
+def left(connection: Connection, queue: str, *, until: int, limit: int) -> Left:
+    """Return what is left up to an id, counted up to the limit."""
+    [row] = connection.rows(_LEFT.replace("{queue}", queue), until=until, limit=limit)
+    return Left(*row)
 
 
 def _forget_failed(connection: Connection, queue: str, message_ids: Sequence[int]) -> bool:

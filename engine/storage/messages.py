@@ -136,9 +136,10 @@ def nudge(connection: Connection, queue: str, workflow_id: str) -> None:
     connection.rows(_NUDGE, queue=queue, workflow_id=workflow_id)
 
 
-def archive(connection: Connection, queue: str, message_id: int) -> None:
-    """Move a message that has been worked off to its queue's archive."""
-    connection.rows(_ARCHIVE, queue=queue, message_id=message_id)
+def archive(connection: Connection, queue: str, message_id: int) -> bool:
+    """Move a message that has been worked off to its queue's archive; False: it is gone."""
+    row = connection.row(_ARCHIVE, queue=queue, message_id=message_id)
+    return row is not None and bool(row[0])
 
 
 def archive_all(connection: Connection, queue: str, message_ids: Sequence[int]) -> None:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 #: What workers are notified of when a queue is paused or goes on; none is called so: each has a prefix.
 CHANGED = "queues"
 
+#: Lets those who pause and resume take turns; workers, who only read, do not wait.
+_TAKE_TURNS = "LOCK TABLE {schema}.queues IN SHARE ROW EXCLUSIVE MODE"
+
 #: Those with a reader, and whether they are paused.
 _FOUND = f"""
 SELECT m.queue_name, EXISTS (SELECT FROM {{schema}}.queues q WHERE q.queue = m.queue_name)
@@ -31,6 +34,8 @@ SELECT queue, CAST(:actor AS text), CAST(:reason AS text), clock_timestamp()
 RETURNING queue
 """
 
+_PAUSED = "SELECT queue FROM {schema}.queues"
+
 _RESUME = """
 DELETE FROM {schema}.queues WHERE queue = ANY (CAST(:queues AS text[])) RETURNING queue
 """
@@ -39,6 +44,16 @@ DELETE FROM {schema}.queues WHERE queue = ANY (CAST(:queues AS text[])) RETURNIN
 def found(connection: Connection) -> dict[str, bool]:
     """Return the queues that this schema's workers can read, and whether each is paused."""
     return dict(connection.rows(_FOUND))
+
+
+def take_turns(connection: Connection) -> None:
+    """Wait for whoever pauses or resumes a queue just now; the connection must be in a transaction."""
+    connection.rows(_TAKE_TURNS)
+
+
+def paused(connection: Connection) -> list[str]:
+    """Return the queues that are paused, also those that do not exist (any more)."""
+    return [row[0] for row in connection.rows(_PAUSED)]
 
 
 def pause(connection: Connection, queues: Sequence[str], *, actor: str, reason: str | None) -> bool:

@@ -205,12 +205,12 @@ def test_a_commit_that_fails_sends_nothing(run, session, database, heard):
     assert run.reload().status == "ready"
 
 
-@pytest.mark.parametrize("in_session", [False, True])
+@pytest.mark.parametrize(("raised", "in_session"), [(RuntimeError, False), (SystemExit, True)])
 def test_a_subscriber_that_raises_is_logged_and_the_others_still_hear(
-    run, session, heard, caplog, in_session
+    run, session, heard, caplog, raised, in_session
 ):
     def broken(_payload):
-        raise RuntimeError("the subscriber is ill")
+        raise raised("the subscriber is ill")
 
     signal("pgbus.workflow_paused").connect(broken)
     run.pause(session=session if in_session else None)

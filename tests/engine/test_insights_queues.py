@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pgbus import job
-from pgbus.engine.insights import queues
+from pgbus.engine.insights import gauges, queues
 from pgbus.engine.jobs.execute import execute
 
 
@@ -111,6 +111,15 @@ def test_counts_stop_one_above_the_cap(bus, database, depths, monkeypatch):
     assert counts(depths()["pgbus_counted"]) == (3, 0, 3)
     database.rows("UPDATE pgmq.q_pgbus_counted SET vt = now() + interval '1 minute', read_ct = 1")
     assert counts(depths()["pgbus_counted"]) == (0, 3, 0)
+
+
+def test_a_gauge_of_all_priorities_stops_there_too(bus, monkeypatch):
+    monkeypatch.setattr(queues, "CAP", 2)
+    with bus.active():
+        for priority in (0, 0, 2, 2):
+            count_me.options(priority=priority).enqueue()
+    with bus.services.database.autocommit() as connection:
+        assert gauges.read(connection, bus.settings).queue_depth["counted"] == 3
 
 
 def test_what_is_in_hand_is_found_among_more_that_is_sent_ahead(bus, database, depths, monkeypatch):

@@ -265,6 +265,14 @@ def test_a_discarded_dead_letter_is_archived_with_its_error_and_who_and_why(data
     assert headers["discarded"]["actor"] == "alice"
 
 
+@pytest.mark.parametrize(
+    "verb", ["retry_job", "discard_job", "retry_dead_letter", "discard_dead_letter"]
+)
+def test_a_message_that_no_queue_can_hold_is_gone(bus, verbs, verb):
+    bus.ensure_queues([QUEUE, DEAD])
+    assert getattr(verbs, verb)(2**63) == Effect.GONE
+
+
 @pytest.mark.parametrize("queue", [QUEUE, "errands", "pgbus_other_dlq"])
 def test_a_dead_letter_of_no_such_queue_is_refused(bus, verbs, queue):
     bus.ensure_queues([QUEUE, DEAD])

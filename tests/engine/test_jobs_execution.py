@@ -14,11 +14,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, scoped_session, sessionmaker
 from support.driving import Driver
 
-from pgbus import Pgbus, current_delivery, job, register_subject
+from pgbus import Batch, Pgbus, current_delivery, job, register_subject
 from pgbus.engine.definition.delivery import JobDelivery
 from pgbus.engine.jobs.execute import backoff, execute
-from pgbus.engine.observe.emission import JobCompleted, JobDeadLettered, JobFailed
-from pgbus.engine.storage import messages
+from pgbus.engine.observe.emission import BatchFinished, JobCompleted, JobDeadLettered, JobFailed
+from pgbus.engine.storage import jobs, messages
 
 QUEUE = "pgbus_default"
 DEAD = "pgbus_default_dlq"
@@ -51,6 +51,11 @@ def fail(error=None):
     raise error or ValueError("no luck")
 
 
+@job(max_retries=0)
+def last_try():
+    raise ValueError("no luck")
+
+
 NOTE = f"{__name__}.note"
 FAIL = f"{__name__}.fail"
 
@@ -69,7 +74,7 @@ def told():
         heard.append(payload)
 
     with ExitStack() as listening:
-        for name in ("job_completed", "job_failed", "job_dead_lettered"):
+        for name in ("job_completed", "job_failed", "job_dead_lettered", "batch_finished"):
             listening.enter_context(signal(f"pgbus.{name}").connected_to(hear))
         yield heard
 
@@ -197,14 +202,76 @@ def test_an_archive_that_was_lost_with_its_connection_is_done_again(bus, databas
     assert database.value("SELECT last_value FROM archives") == 2
 
 
-def test_an_archive_whose_answer_was_lost_still_counts_as_completed(bus, database, work, told):
-    @job
-    def archived_already():
-        database.rows("SELECT pgmq.archive(%s, %s::bigint)", QUEUE, current_delivery().message_id)
+@pytest.mark.parametrize(
+    ("body", "statement", "event"),
+    [(note, "complete", JobCompleted), (last_try, "dead_letter", JobDeadLettered)],
+)
+@pytest.mark.parametrize("in_batch", [True, False], ids=["a batch's", "its own"])
+def test_an_end_whose_answer_was_lost_is_told_once_like_any_other(
+    bus, database, work, told, monkeypatch, body, statement, event, in_batch
+):
+    if in_batch:
+        with bus.active(), Batch.open() as members:
+            members.add(body)
+    else:
+        body.enqueue()
+    real, answers = getattr(jobs, statement), []
 
-    archived_already.enqueue()
+    def losing_the_first_answer(*arguments):
+        answers.append(real(*arguments))
+        if len(answers) == 1:
+            raise psycopg.OperationalError("the connection is lost")
+        return answers[-1]
+
+    monkeypatch.setattr(jobs, statement, losing_the_first_answer)
     work()
-    assert (archived(database), [type(one) for one in told]) == (1, [JobCompleted])
+    assert len(answers) == 2
+    assert [type(one) for one in told] == [event, *([BatchFinished] if in_batch else [])]
+
+
+def test_a_batch_that_another_member_finished_is_not_told_again(bus, work, told, monkeypatch):
+    with bus.active(), Batch.open() as members:
+        members.add(note)
+        members.add(note)
+    first, real = work.take(), jobs.complete
+
+    def losing_the_answer(connection, delivery):
+        monkeypatch.setattr(jobs, "complete", real)
+        real(connection, delivery)
+        execute(bus.services, second)
+        raise psycopg.OperationalError("the connection is lost")
+
+    [second] = Driver(bus).take()
+    monkeypatch.setattr(jobs, "complete", losing_the_answer)
+    execute(bus.services, first)
+    assert [type(one) for one in told] == [JobCompleted, BatchFinished, JobCompleted]
+
+
+def test_a_dead_letter_of_another_delivery_is_not_told_again(
+    bus, database, work, told, monkeypatch
+):
+    last_try.enqueue()
+    early, late = work.take(), work.take()
+    real = jobs.dead_letter
+
+    def late_one_comes_between(*arguments):
+        monkeypatch.setattr(jobs, "dead_letter", real)
+        execute(bus.services, late)
+        raise psycopg.OperationalError("the connection is lost")
+
+    monkeypatch.setattr(jobs, "dead_letter", late_one_comes_between)
+    execute(bus.services, early)
+    assert [(type(one), one.read_count) for one in told] == [(JobDeadLettered, 2)]
+
+
+@pytest.mark.parametrize("failures", [0, 1], ids=["at first", "after a failure"])
+def test_a_message_that_two_deliveries_complete_is_told_once(bus, database, work, told, failures):
+    note.enqueue()
+    database.rows(f"UPDATE pgmq.q_{QUEUE} SET read_ct = %s", failures)
+    delivery = work.take()
+    execute(bus.services, delivery)
+    execute(bus.services, delivery)
+    assert (len(calls), archived(database), [type(one) for one in told]) == (2, 1, [JobCompleted])
 
 
 def test_a_job_that_raises_is_due_again_and_its_error_kept(bus, database, work, told):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import threading
+from dataclasses import replace
 
 import pytest
 from opentelemetry.metrics import _internal as otel_globals
@@ -14,7 +16,7 @@ from support.sweeps import age, turn
 
 from pgbus import Pgbus, Workflow, job, step
 from pgbus.engine.jobs.execute import execute
-from pgbus.engine.observe import metrics
+from pgbus.engine.observe import metrics, statsd
 from pgbus.engine.observe.emission import (
     Gauges,
     JobDeadLettered,
@@ -24,6 +26,7 @@ from pgbus.engine.observe.emission import (
     WaitTimedOut,
     WorkflowPaused,
 )
+from pgbus.engine.observe.exposition import exposed
 from pgbus.engine.observe.metrics import METRICS, Kind
 from pgbus.engine.states import Detection, OnTimeout
 from pgbus.engine.sweep import gauge
@@ -197,6 +200,64 @@ def test_a_labels_values_are_not_too_many_nor_too_long(monkeypatch):
     assert told == ["a", "b" * 200, "other", "a"]
 
 
+def test_the_names_of_unknown_jobs_leave_the_label_to_those_there_are(metered, monkeypatch):
+    monkeypatch.setattr(metrics, "MOST_VALUES", 1)
+    heard = Heard()
+    bus, driver = metered(heard)
+    with bus.active():
+        for number in range(3):
+            measured_job.enqueue()
+            [delivery] = driver.take()
+            body = delivery.body.replace(JOB, f"junk{number}")
+            execute(bus.services, replace(delivery, body=body))
+        measured_job.enqueue()
+        [delivery] = driver.take()
+        execute(bus.services, delivery)
+    unknown = {"queue": "mail", "outcome": "dead_lettered"}
+    assert [labels.get("job") for _, labels in heard.counted] == [None, None, None, JOB]
+    assert heard.counted[0] == ("pgbus_jobs_total", unknown)
+
+
+def test_gauges_beyond_a_labels_bounds_are_told_as_one(monkeypatch):
+    monkeypatch.setattr(metrics, "MOST_VALUES", 2)
+    heard = Heard()
+    queues = ["c", "d", "b", "a" * 201, "a" * 202]
+    numbers = dict(zip(queues, range(1, 6), strict=True))
+    measured = Gauges({("shop.Order", "ready"): 2}, {}, numbers, numbers, {}, {})
+    for _ in range(2):
+        metrics.Recorder(heard, "pgbus")(measured)
+        assert heard.gauged == {
+            ("pgbus_workflows", "shop.Order", "ready"): 2,
+            ("pgbus_queue_depth", "a" * 200): 9,
+            ("pgbus_queue_depth", "b"): 3,
+            ("pgbus_queue_depth", "other"): 3,
+            ("pgbus_queue_oldest_age_seconds", "a" * 200): 5,
+            ("pgbus_queue_oldest_age_seconds", "b"): 3,
+            ("pgbus_queue_oldest_age_seconds", "other"): 2,
+        }
+    lines = exposed(measured).splitlines()
+    assert 'pgbus_queue_depth{queue="other"} 3' in lines
+
+
+@pytest.mark.parametrize("raised", [OSError, SystemExit])
+def test_what_a_backend_fails_at_costs_only_that(raised):
+    class Picky(Heard):
+        def count(self, name, labels):
+            raise raised
+
+        def gauge(self, name, value, labels):
+            if "bad" in labels.values():
+                raise raised
+            super().gauge(name, value, labels)
+
+    heard = Picky()
+    record = metrics.Recorder(heard, "pgbus")
+    record(StepEnded("shop.Order", "id", "pay", 1, "completed", 0.5))
+    record(Gauges({}, {}, {"a": 1, "bad": 2, "c": 3}, {}, {}, {}))
+    assert [name for name, _ in heard.observed] == ["pgbus_workflow_step_duration_seconds"]
+    assert [queue for _, queue in heard.gauged] == ["a", "c"]
+
+
 def test_a_backend_that_fails_is_logged_once_and_never_reaches_the_caller(metered, caplog):
     class Broken(Heard):
         def count(self, name, labels):
@@ -271,7 +332,34 @@ def test_a_hostile_name_breaks_no_datagram(metered, statsd_server):
     )
 
 
-def test_a_statsd_server_that_comes_back_is_found(metered):
+def test_a_host_that_is_not_found_is_looked_up_by_one_thread_and_not_for_each_sample(monkeypatch):
+    looking, answer = threading.Event(), threading.Event()
+    looked_up = []
+
+    def getaddrinfo(*address, **_):
+        looked_up.append(address)
+        looking.set()
+        assert answer.wait(5)
+        raise socket.gaierror(socket.EAI_AGAIN, "later")
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    record = metrics.Recorder(statsd.StatsD("statsd.internal", 8125), "pgbus")
+    event = WorkflowPaused("shop.Order", "id")
+    first = threading.Thread(target=record, args=[event])
+    first.start()
+    assert looking.wait(5)
+    record(event)
+    answer.set()
+    first.join()
+    record(event)
+    assert looked_up == [("statsd.internal", 8125)]
+    monkeypatch.setattr(statsd.time, "monotonic", lambda: float("inf"))
+    record(event)
+    assert len(looked_up) == 2
+
+
+def test_a_statsd_server_that_comes_back_is_found(metered, monkeypatch):
+    monkeypatch.setattr(statsd, "_PAUSE_SECONDS", 0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as reserving:
         reserving.bind(("127.0.0.1", 0))
         address = reserving.getsockname()

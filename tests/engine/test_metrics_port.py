@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
 import urllib.request
 from pathlib import Path
 
@@ -99,34 +101,58 @@ def write(exporter, pid, kind, name, value):
     return folder
 
 
-def test_the_files_of_ended_children_become_one(exporter, port):
-    for pid in (1, 2, 3):
-        folder = write(exporter, pid, "counter", "shop_orders_total", pid)
-    exporter.child_ended(1)
-    exporter.child_ended(2)
-    exporter.child_ended(2)
-    assert sorted(file.name for file in folder.iterdir()) == ["counter_3.db", "counter_ended.db"]
-    write(exporter, 1, "counter", "shop_orders_total", 10)
+@pytest.fixture
+def gone():
+    """The number of a process that has ended."""
+    with subprocess.Popen(["true"]) as process:
+        pass
+    return process.pid
+
+
+def test_the_files_of_ended_processes_become_one(exporter, port, gone):
+    ended, alive = os.getpid(), os.getppid()
+    write(exporter, ended, "counter", "shop_orders_total", 1)
+    write(exporter, alive, "counter", "shop_orders_total", 3)
+    folder = write(exporter, gone, "counter", "shop_orders_total", 2)
+    exporter.child_ended(ended)
+    exporter.child_ended(ended)
+    names = ["counter_ended.db", f"counter_{alive}.db"]
+    assert sorted(file.name for file in folder.iterdir()) == sorted(names)
+    write(exporter, gone, "counter", "shop_orders_total", 10)
     assert scraped(port) == {("shop_orders_total",): 16}
+    assert sorted(file.name for file in folder.iterdir()) == sorted(names)
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_dead_childs_live_gauges_are_gone(exporter, port):
-    write(exporter, 1, "gauge_livesum", "shop_carts", 5)
-    folder = write(exporter, 2, "gauge_livesum", "shop_carts", 7)
-    exporter.child_ended(1)
-    assert scraped(port) == {("shop_carts",): 7}
-    exporter.child_ended(2)
+@pytest.mark.parametrize("mode", ["livesum", "sum", "all"])
+def test_an_ended_processs_gauges_are_gone(exporter, port, gone, mode):
+    folder = write(exporter, gone, f"gauge_{mode}", "shop_carts", 5)
+    write(exporter, os.getpid(), f"gauge_{mode}", "shop_carts", 7)
+    assert list(scraped(port).values()) == [7]
+    exporter.child_ended(os.getpid())
     assert list(folder.iterdir()) == []
 
 
-def test_a_torn_file_costs_only_what_it_held(exporter, port, caplog):
-    folder = write(exporter, 1, "counter", "shop_orders_total", 4)
-    exporter.child_ended(1)
-    torn = folder / "counter_2.db"
-    torn.write_bytes(
-        (64).to_bytes(4, "little") + bytes(4) + (999).to_bytes(4, "little") + bytes(60)
-    )
-    exporter.child_ended(2)
-    assert "counter_2" in caplog.text
+TORN = (64).to_bytes(4, "little") + bytes(4) + (999).to_bytes(4, "little") + bytes(60)
+
+
+@pytest.mark.parametrize("left", [TORN, b""], ids=["torn", "empty"])
+def test_a_file_that_a_killed_process_left_unfinished_costs_only_what_it_held(
+    exporter, port, gone, caplog, left
+):
+    pid = os.getpid()
+    folder = write(exporter, pid, "counter", "shop_orders_total", 4)
+    exporter.child_ended(pid)
+    (folder / f"counter_{pid}.db").write_bytes(left)
+    exporter.child_ended(pid)
+    assert f"counter_{pid}" in caplog.text
+    (folder / f"counter_{gone}.db").write_bytes(left)
     assert scraped(port) == {("shop_orders_total",): 4}
+
+
+def test_a_supervisor_that_ends_at_once_leaves_no_files(bus, exporter):
+    folder = write(exporter, os.getpid(), "counter", "shop_orders_total", 1)
+    supervised = supervisor.Supervisor(bus, "app:bus")
+    supervised._exporter = exporter
+    supervised.kill()
+    assert not folder.exists()

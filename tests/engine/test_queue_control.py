@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, timedelta
 
 import pytest
@@ -17,6 +18,7 @@ from pgbus.engine.insights import queues, runs, stuck
 from pgbus.engine.insights.stuck import StuckReason
 from pgbus.engine.jobs import control
 from pgbus.engine.jobs.control import Purged
+from pgbus.engine.storage import queues as storage
 
 
 @job(queue="held_up")
@@ -136,6 +138,39 @@ def test_a_queue_under_another_prefix_is_paused_by_its_own_name(bus, database, p
     assert list(pauses()) == ["old_mail"]
 
 
+def test_those_who_pause_and_resume_take_turns(bus, database, pauses):
+    bus.ensure_queues(["pgbus_held_up"])
+    control.pause_queue(bus.services, "held_up", actor="alice")
+    verbs = (control.resume_queue, control.pause_queue)
+    with ThreadPoolExecutor() as threads, bus.services.database.transaction() as connection:
+        storage.take_turns(connection)
+        asked = [threads.submit(verb, bus.services, "held_up", actor="bob") for verb in verbs]
+        eventually(lambda: waiting_for_pauses(database) == len(verbs))
+        assert pauses()["held_up"].actor == "alice"
+        connection.rows("DELETE FROM {schema}.queues")
+    assert asked[1].result().pause.actor == "bob"
+
+
+def waiting_for_pauses(database):
+    return database.value(
+        "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'pgbus.queues'::regclass"
+        " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        " AND mode = 'ShareRowExclusiveLock'"
+    )
+
+
+def test_a_queue_that_was_dropped_while_it_was_paused_can_be_resumed_once(bus, database, pauses):
+    bus.ensure_queues(["pgbus_held_up", "pgbus_held"])
+    for queue in ("held_up", "held"):
+        control.pause_queue(bus.services, queue, actor="alice")
+    database.rows("SELECT pgmq.drop_queue('pgbus_held_up')")
+    assert control.resume_queue(bus.services, "held_up", actor="bob").actor == "alice"
+    assert list(pauses()) == ["held"]
+    assert database.value("SELECT count(*) FROM pgbus.queues") == 3
+    with pytest.raises(QueueNotFound, match="there are: held"):
+        control.resume_queue(bus.services, "held_up", actor="bob")
+
+
 def test_a_run_on_a_paused_queue_is_not_overdue_and_says_so(bus, database):
     run = HeldUp.start()
     age(database, "61 minutes")
@@ -187,6 +222,16 @@ def test_a_purge_leaves_what_is_of_runs_or_in_hand(bus, database, driver, purge)
     assert purge() == Purged(discarded=1, steps=1, in_hand=0, may_be_more=False)
     driver.drain()
     assert database.value("SELECT status FROM pgbus.workflows") == "finished"
+
+
+def test_a_purge_says_that_there_is_more_when_somebody_else_has_jobs_locked(bus, database, purge):
+    with bus.active():
+        held_up.enqueue("locked")
+        held_up.enqueue("free")
+    with database.connection() as other:
+        other.execute("SELECT FROM pgmq.q_pgbus_held_up ORDER BY msg_id LIMIT 1 FOR UPDATE")
+        assert purge() == Purged(discarded=1, steps=0, in_hand=0, may_be_more=True)
+    assert purge() == Purged(discarded=1, steps=0, in_hand=0, may_be_more=False)
 
 
 def test_a_purge_takes_more_than_one_transaction_holds_and_nothing_that_comes_later(

@@ -307,6 +307,34 @@ def test_what_came_too_late_is_told_as_lost(bus, work, spans):
     assert span.attributes["outcome"] == "lost"
 
 
+def test_a_job_that_another_delivery_settled_is_told_as_lost(bus, driver, work, spans):
+    traced_job.enqueue(0)
+    [slow] = driver.take()
+    driver.redeliver()
+    work()
+    execute(bus.services, slow)
+    assert spans()[JOB].attributes["outcome"] == "lost"
+
+
+def test_what_ends_the_process_ends_its_span_as_lost(bus, driver, spans):
+    @job
+    def leaves():
+        raise SystemExit
+
+    class Leaves(Workflow):
+        @step
+        def leave(self):
+            raise SystemExit
+
+    leaves.enqueue()
+    Leaves.start()
+    for _ in range(2):
+        [delivery] = driver.take()
+        with pytest.raises(SystemExit):
+            execute(bus.services, delivery) if delivery.is_job else driver.perform(delivery)
+    assert [span.attributes["outcome"] for span in spans().values()] == ["lost", "lost"]
+
+
 def test_tracing_that_fails_is_logged_and_the_work_is_done(work, provider, caplog):
     class Broken(SpanProcessor):
         def on_start(self, span, parent_context=None):

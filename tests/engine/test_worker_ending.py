@@ -34,6 +34,31 @@ def test_a_worker_told_to_stop_takes_nothing_more_and_lets_bodies_finish(bus, st
     assert "stall_detected" not in stage.events(first) + stage.events(second)
 
 
+def test_a_worker_that_a_migration_went_past_runs_no_second_body(bus, stage):
+    with running(stage.database, threads=1) as worker:
+        with stage.closed("body"):
+            bus.start(apps.Gated)
+            stage.arrived_at("body")
+            bus.start(apps.Gated)
+            for statement in (
+                "ALTER FUNCTION pgbus.finalize RENAME TO finalize_anew",
+                "COMMENT ON TABLE pgbus.schema_version IS 'another'",
+            ):
+                stage.database.rows(statement)
+        assert worker.wait() == 1
+        assert "run `pgbus migrate`" in worker.log.splitlines()[-1]
+    assert stage.notes.count("one") == 1
+
+
+def test_a_function_that_is_missing_otherwise_ends_no_worker(bus, stage):
+    with running(stage.database, threads=1) as worker:
+        stage.database.rows("ALTER FUNCTION pgbus.finalize RENAME TO finalize_anew")
+        bus.start(apps.Plain)
+        worker.says("was not finished")
+        stage.database.rows("ALTER FUNCTION pgbus.finalize_anew RENAME TO finalize")
+        stage.finished(bus.start(apps.Plain))
+
+
 def test_a_second_signal_ends_a_worker_at_once_and_redelivery_finds_what_it_ran(bus, stage):
     with running(stage.database) as worker:
         with stage.closed("body"):

@@ -213,12 +213,19 @@ def test_a_run_that_is_gone_has_no_status(run, assistant, database, monkeypatch)
         ("cancel", {"reason": " \n "}, "reason: String should have at least 1 character"),
         ("cancel", {"reason": "x" * 501}, "reason: String should have at most 500 characters"),
         ("cancel", {"reason": "\0"}, "reason: String should match"),
+        ("cancel", {"reason": "a\x1b[31m"}, "reason: String should match"),
+        ("cancel", {"reason": " \u200b "}, "reason: String should have a visible character"),
         ("cancel", {"expected_status": "asleep"}, "expected_status: Input should be 'ready'"),
         ("cancel", {"expected_staus": "paused"}, "expected_staus: Extra inputs are not permitted"),
         ("resume_at", {}, "step: Field required"),
         ("signal", {"name": "x" * 256}, "name: String should have at most 255 characters"),
         ("signal", {"name": "x", "idempotency_key": "k" * 256}, "at most 255 characters"),
         ("signal", {"name": "x", "payload": [1]}, "payload: Input should be an object"),
+        (
+            "signal",
+            {"name": "x", "payload": {"card": [{"amount": 12345678901234567890.12}]}},
+            "payload: The number 1.2345678901234567e+19 has more than 15 digits",
+        ),
     ],
 )
 def test_arguments_that_break_the_schema_are_errors_before_anything_is_looked_at(
@@ -243,10 +250,30 @@ def test_the_client_is_recorded_by_a_cleaned_name(url, run, name, actor):
     assert run.events[-1].actor == actor
 
 
-def test_a_client_that_gives_no_name_with_its_calls_is_recorded_all_the_same(url, run):
-    old = Assistant(url, mode="legacy", authorization="Bearer a long secret")
-    act(old, "cancel", run)
-    assert run.events[-1].actor == "mcp"
+@pytest.mark.parametrize(
+    ("agent", "actor"),
+    [
+        ("Cursor\x9b\xe9/2.1 (linux)", "mcp:Cursor\xe9"),
+        ("x" * 200, f"mcp:{'x' * 100}"),
+        ("", "mcp"),
+    ],
+)
+def test_a_client_that_gives_no_name_with_its_calls_is_recorded_by_its_product(
+    url, run, agent, actor
+):
+    headers = {"authorization": "Bearer a long secret", "user-agent": agent.encode("latin-1")}
+    act(Assistant(url, mode="legacy", **headers), "cancel", run)
+    assert run.events[-1].actor == actor
+
+
+def test_a_payload_and_a_reason_are_stored_as_they_were_given(run, assistant):
+    payload = {"amounts": [0.1, -1234567890123.25, 123456789012345.0, 1e16, 12345678901234567890]}
+    assert act(assistant, "signal", run, name="x", payload=payload, reason="é\tso\r\n👩\u200d🚀")[
+        "ok"
+    ]
+    (signal,) = run.signals
+    assert signal.payload == payload
+    assert run.events[-1].reason == "é\tso\r\n👩\u200d🚀"
 
 
 def test_an_unexpected_failure_changes_nothing_and_tells_its_details_to_the_log_only(

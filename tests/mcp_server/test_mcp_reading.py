@@ -241,6 +241,30 @@ def test_of_a_large_document_only_the_size_is_told(bus, open_url):
     assert told["arguments"] == "[left out: 5012 bytes]"
 
 
+def test_a_dead_letter_that_is_nested_too_deeply_hides_no_other(bus, database, open_url):
+    bus.ensure_queues(["pgbus_inquiries_dlq"])
+    for depth in (150, 151, 900):
+        body = "[" * depth + "]" * depth
+        database.rows("SELECT pgmq.send('pgbus_inquiries_dlq', %s::jsonb)", body)
+    told = Assistant(open_url).call("pgbus_dead_letters", include_payloads=True)
+    *deep, shown = (one["message"]["body"] for one in told["dead_letters"])
+    assert deep == ["[left out: nested deeper than 150 levels]"] * 2
+    assert json.dumps(shown) == "[" * 150 + "]" * 150
+
+
+def test_a_number_that_a_float_would_round_is_told_as_its_text(bus, database, open_url):
+    run = bus.start(Inquiry)
+    stored = '{"exact": [0.1, 1.50, 12345678901234567890], "money": [12345678901234567890.12]}'
+    database.rows("UPDATE pgbus.workflows SET arguments = %s::jsonb", stored)
+    told = Assistant(open_url).call(
+        "pgbus_workflow", workflow_id=run.workflow_id, include_payloads=True
+    )
+    assert told["arguments"] == {
+        "exact": [0.1, 1.5, 12345678901234567890],
+        "money": ["12345678901234567890.12"],
+    }
+
+
 REFUSALS = [
     ("pgbus_workflows", {"limit": 101}, "limit: Input should be less than or equal to 100"),
     ("pgbus_workflows", {"limit": "5"}, "limit: Input should be a valid integer"),
