@@ -6,6 +6,7 @@ detail      one run with all that happened to it
 attempts    the tries of its steps; phases, where the time of each went
 signals     those it got, with what took them; the names its class waits for
 events      its audit trail
+cursors     places in lists, as texts
 documents   what of its arguments, outputs and payloads is small enough to come along
 resume      what a resume would do
 stuck       the runs that do not move on by themselves: how many, grouped by cause, one by one

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 
-from pgbus.engine.errors import BadCursor, MessageNotFound
+from pgbus.engine.errors import MessageNotFound
+from pgbus.engine.insights import cursors, queues
 from pgbus.engine.insights import messages as listing
-from pgbus.engine.insights import queues
 from pgbus.engine.insights.documents import Document
 from pgbus.engine.insights.messages import MessageState, Search
 from pgbus.engine.storage.messages import IS_IN_HAND, IS_STEP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from datetime import datetime
 
     from pgbus.engine.insights.messages import Message, MessagePage
     from pgbus.engine.settings import Settings
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
 
 #: As much of an error's message comes along in a list.
 LONGEST_MESSAGE = 1_000
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +86,7 @@ class JobKey:
 
 @dataclass(frozen=True, slots=True)
 class _Cursor:
-    """Just behind a failed job; as text in base 64."""
+    """Just behind a failed job."""
 
     failed_at: datetime
     queue: str
@@ -103,20 +99,17 @@ class _Cursor:
     @classmethod
     def parse(cls, text: str) -> Self:
         try:
-            raw = base64.b64decode(text, altchars=b"-_", validate=True)
-            moment, message_id = (int.from_bytes(raw[n : n + 8], signed=True) for n in (0, 8))
-            queue = raw[16:].decode("ascii")
-            failed_at = _EPOCH + moment * _MICROSECOND
+            failed_at, raw = cursors.decode(text)
+            message_id, queue = int.from_bytes(raw[:8], signed=True), raw[8:].decode("ascii")
         except (ValueError, OverflowError):
             queue = ""
         if not (queue and queue.isprintable()):
-            raise BadCursor(f"{text!r} is no place in a list; take one that a page gave.")
+            raise cursors.no_place(text)
         return cls(failed_at, queue, message_id)
 
     def __str__(self) -> str:
-        moment = (self.failed_at - _EPOCH) // _MICROSECOND
-        raw = moment.to_bytes(8, signed=True) + self.message_id.to_bytes(8, signed=True)
-        return base64.urlsafe_b64encode(raw + self.queue.encode()).decode()
+        number = self.message_id.to_bytes(8, signed=True)
+        return cursors.encode(self.failed_at, number + self.queue.encode())
 
 
 _IS_OF_JOB = "m.message ->> 'job' = CAST(:job AS text)"

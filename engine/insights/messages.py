@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum, auto
 from typing import TYPE_CHECKING, Any, Self
 
-from pgbus.engine.errors import BadCursor, MessageNotFound
+from pgbus.engine.errors import MessageNotFound
+from pgbus.engine.insights import cursors
 from pgbus.engine.insights.documents import Document
 from pgbus.engine.queues import DEFAULT_PRIORITY, PhysicalQueue, parse_physical_name
 from pgbus.engine.storage.messages import IS_STEP, IS_TO_BE_RETRIED
@@ -118,7 +119,7 @@ class _Place:
         if not (
             queue and number.isascii() and number.isdigit() and len(number) < len(str(_GREATEST_ID))
         ):
-            raise BadCursor(f"{text!r} is no place in a list; take one that a page gave.")
+            raise cursors.no_place(text)
         return cls(queue, int(number))
 
     def __str__(self) -> str:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self
 from uuid import UUID
 
 from pgbus.engine.definition import registry
 from pgbus.engine.definition.policy import qualified_name
-from pgbus.engine.errors import BadCursor, RunNotFound, StepStalled
-from pgbus.engine.insights import selection, stuck
+from pgbus.engine.errors import RunNotFound, StepStalled
+from pgbus.engine.insights import cursors, selection, stuck
 from pgbus.engine.insights.stuck import HeldEnd, Member, StuckReason
 from pgbus.engine.states import (
     ONGOING,
@@ -23,6 +21,7 @@ from pgbus.engine.states import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from pgbus.engine.definition.definition import Definition
     from pgbus.engine.settings import Settings
@@ -203,13 +202,10 @@ _MEMBERS = "SELECT w.workflow_id::text, w.updated_at FROM {runs} w"
 #: Bounded, because no index finds every combination among the ended runs.
 _LATELY = 1000
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-
 
 @dataclass(frozen=True, slots=True)
 class _Cursor:
-    """A place in the list: just after a run, by its moment and id; as text 8 and 16 bytes in base 64."""
+    """A place in the list: just after a run, by its moment and id."""
 
     created_at: datetime
     workflow_id: UUID
@@ -221,15 +217,13 @@ class _Cursor:
     @classmethod
     def parse(cls, text: str) -> Self:
         try:
-            raw = base64.b64decode(text, altchars=b"-_", validate=True)
-            microseconds, workflow_id = int.from_bytes(raw[:8], signed=True), UUID(bytes=raw[8:])
-            return cls(_EPOCH + microseconds * _MICROSECOND, workflow_id)
+            created_at, raw = cursors.decode(text)
+            return cls(created_at, UUID(bytes=raw))
         except (ValueError, OverflowError):
-            raise BadCursor(f"{text!r} is no place in a list; take one that a page gave.") from None
+            raise cursors.no_place(text) from None
 
     def __str__(self) -> str:
-        moment = ((self.created_at - _EPOCH) // _MICROSECOND).to_bytes(8, signed=True)
-        return base64.urlsafe_b64encode(moment + self.workflow_id.bytes).decode()
+        return cursors.encode(self.created_at, self.workflow_id.bytes)
 
 
 def page(
