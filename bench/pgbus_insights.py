@@ -7,9 +7,7 @@ bench.pgbus_insights --plans` prints the plan of every statement instead.
 from __future__ import annotations
 
 import json
-import statistics
 import sys
-from collections import defaultdict
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,11 +15,11 @@ from zoneinfo import ZoneInfo
 
 import psycopg
 
-from bench.pgbus_pages import SEQUENTIALLY, Explaining, Page, milliseconds, without_indexes
+from bench.pgbus_pages import SEQUENTIALLY, Page, explain, medians, without_indexes
 from bench.server import server
 from pgbus import Pgbus
 from pgbus.engine.insights import classes, performance, windows
-from pgbus.engine.insights.reading import reading
+from pgbus.engine.insights.reading import now
 from pgbus.engine.insights.windows import Window
 
 if TYPE_CHECKING:
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from pgbus.engine.storage.database import Connection
 
 ATTEMPTS_PER_RUN = 5
-TIMES = 5
 CLASS = "shop.workflows.Class3"
 ZONE = ZoneInfo("Europe/Berlin")
 
@@ -102,11 +99,11 @@ def load(connection: psycopg.Connection, runs: int) -> None:
 
 
 def list_page(connection: Connection, *, settings: Settings, window: Window) -> None:
-    classes.summaries(connection, settings, windows.span(connection, settings, window))
+    classes.summaries(connection, settings, windows.span(settings, window, now(connection)))
 
 
 def class_page(connection: Connection, *, settings: Settings, window: Window) -> None:
-    span = windows.span(connection, settings, window)
+    span = windows.span(settings, window, now(connection))
     performance.performance(connection, settings, CLASS, span, ZONE)
 
 
@@ -129,22 +126,9 @@ def main(url: str, runs: str, mode: str = "") -> dict[str, float]:
         counting.execute(SEQUENTIALLY)
         asked = pages(bus.settings)
         if mode == "--plans":
-            with reading(bus.services) as connection:
-                for name, page in asked.items():
-                    print(f"== {name}\n")
-                    page(Explaining.like(connection))
+            explain(bus, asked)
             return {}
-
-        def look(page: Page) -> None:
-            with reading(bus.services) as connection:
-                page(connection)
-
-        taken: dict[str, list[float]] = defaultdict(list)
-        for _ in range(TIMES):
-            for name, page in asked.items():
-                taken["count"].append(milliseconds(lambda: counting.execute(COUNT)))
-                taken[name].append(milliseconds(partial(look, page)))
-    return {name: statistics.median(times) for name, times in taken.items()}
+        return medians(bus, asked, counting, COUNT)
 
 
 if __name__ == "__main__":

@@ -252,7 +252,7 @@ def pages(connection: Connection, settings: Settings, workflow_id: str) -> dict[
         for place, after in (("", None), (", 10,000th page", middle))
     }
     asked["run, 100 attempts"] = partial(run_page, settings=settings, workflow_id=workflow_id)
-    asked["runs by the hour"] = partial(throughput.last_hours, zone=UTC)
+    asked["runs by the hour"] = partial(throughput.last_hours, zone=UTC, now=now)
     asked["attention, 50,000 stuck"] = partial(attention, settings=settings)
     return asked
 
@@ -263,6 +263,31 @@ def milliseconds(work: Callable[[], object]) -> float:
     return (time.perf_counter() - began) * 1000
 
 
+def explain(bus: Pgbus, asked: dict[str, Page]) -> None:
+    """Print the plan of every statement of the pages."""
+    with reading(bus.services) as connection:
+        for name, page in asked.items():
+            print(f"== {name}\n")
+            page(Explaining.like(connection))
+
+
+def medians(
+    bus: Pgbus, asked: dict[str, Page], counting: psycopg.Connection, count: str
+) -> dict[str, float]:
+    """Return the milliseconds of each page, and of the count that is made before each."""
+
+    def look(page: Page) -> None:
+        with reading(bus.services) as connection:
+            page(connection)
+
+    taken: dict[str, list[float]] = defaultdict(list)
+    for _ in range(TIMES):
+        for name, page in asked.items():
+            taken["count"].append(milliseconds(lambda: counting.execute(count)))
+            taken[name].append(milliseconds(partial(look, page)))
+    return {name: statistics.median(times) for name, times in taken.items()}
+
+
 def main(url: str, mode: str = "") -> dict[str, float]:
     with (
         closing(Pgbus(database_url=url)) as bus,
@@ -271,25 +296,12 @@ def main(url: str, mode: str = "") -> dict[str, float]:
         bus.migrate()
         workflow_id = load(counting)
         counting.execute(SEQUENTIALLY)
-
-        def look(page: Page) -> None:
-            with reading(bus.services) as connection:
-                page(connection)
-
         with reading(bus.services) as connection:
             asked = pages(connection, bus.settings, workflow_id)
         if mode == "--plans":
-            with reading(bus.services) as connection:
-                for name, page in asked.items():
-                    print(f"== {name}\n")
-                    page(Explaining.like(connection))
+            explain(bus, asked)
             return {}
-        taken: dict[str, list[float]] = defaultdict(list)
-        for _ in range(TIMES):
-            for name, page in asked.items():
-                taken["count"].append(milliseconds(lambda: counting.execute(COUNT)))
-                taken[name].append(milliseconds(partial(look, page)))
-    return {name: statistics.median(times) for name, times in taken.items()}
+        return medians(bus, asked, counting, COUNT)
 
 
 if __name__ == "__main__":

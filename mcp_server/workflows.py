@@ -9,7 +9,16 @@ from pydantic import AfterValidator, AwareDatetime, Field
 
 from pgbus.engine.definition.options import aware_moment
 from pgbus.engine.errors import ClassNotFound
-from pgbus.engine.insights import classes, counts, detail, performance, runs, stuck, windows
+from pgbus.engine.insights import (
+    classes,
+    counts,
+    detail,
+    performance,
+    reading,
+    runs,
+    stuck,
+    windows,
+)
 from pgbus.engine.insights.runs import RunFilter, Tab
 from pgbus.engine.insights.stuck import HeldEnd, StuckReason
 from pgbus.engine.insights.windows import Window
@@ -119,7 +128,7 @@ class ListDefinitions(ReadTool):
 
     def read(self, connection: "Connection", settings: Settings) -> object:
         """Return a summary of each class."""
-        span = windows.span(connection, settings, self.window)
+        span = windows.span(settings, self.window, reading.now(connection))
         return {"span": span, "classes": classes.summaries(connection, settings, span)}
 
 
@@ -136,7 +145,7 @@ class ShowStats(ReadTool):
 
     def read(self, connection: "Connection", settings: Settings) -> object:
         """Return how the class is doing."""
-        span = windows.span(connection, settings, self.window)
+        span = windows.span(settings, self.window, reading.now(connection))
         zone = ZoneInfo(settings.time_zone)
         return performance.performance(connection, settings, self.workflow_class, span, zone)
 

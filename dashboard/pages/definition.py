@@ -156,7 +156,7 @@ def load(
 ) -> DefinitionPage:
     """Return the page of a class; raise `ClassNotFound` for a name that no class and no run has."""
     words = viewer.words
-    span = windows.span(connection, viewer.settings, window)
+    span = windows.span(viewer.settings, window, viewer.words.now)
     found = performance.performance(connection, viewer.settings, workflow_class, span, words.zone)
     here = _Here(viewer, found)
     view = spans.view(span, functools.partial(class_href, viewer, workflow_class), words)

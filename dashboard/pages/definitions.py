@@ -62,7 +62,7 @@ class DefinitionsPage:
 def load(connection: Connection, viewer: Viewer, window: Window, *, start: int) -> DefinitionsPage:
     """Return the classes from the `start`th on."""
     words = viewer.words
-    span = windows.span(connection, viewer.settings, window)
+    span = windows.span(viewer.settings, window, viewer.words.now)
     # Those with runs that need attention come first, else by name.
     found = sorted(
         classes.summaries(connection, viewer.settings, span), key=lambda one: not one.attention

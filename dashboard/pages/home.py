@@ -121,7 +121,7 @@ def load(connection: Connection, viewer: Viewer) -> HomePage:
     words, settings = viewer.words, viewer.settings
     numbers = runs.status_counts(connection, settings, RunFilter(), cap=COUNT_CAP)
     fleet = processes.fleet(connection, settings, limit=_MOST_PROCESSES, few=1)
-    hours = throughput.last_hours(connection, words.zone)
+    hours = throughput.last_hours(connection, words.zone, words.now)
     figures = Figures(
         attention=stuck.groups(connection, settings),
         ongoing=numbers["ongoing"],
@@ -138,7 +138,7 @@ def load(connection: Connection, viewer: Viewer) -> HomePage:
     return HomePage(
         needs=home.needs(figures.attention, words),
         verdict=home.verdict(figures, _why(figures, viewer), words),
-        hints=health_words.lines(health.hints(connection, settings), health_words.OF_HOME, words),
+        hints=health_words.lines(health.hints(connection, settings, health_words.OF_HOME), words),
         untouched=figures.untouched,
         classes=tuple(classes[:_MOST_CLASSES]),
         start_example=f"{classes[0] if classes else 'OrderWorkflow'}.start(...)",

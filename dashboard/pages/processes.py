@@ -78,7 +78,7 @@ def load(connection: Connection, viewer: Viewer) -> ProcessesPage:
     return ProcessesPage(
         opening=process_words.opening(fleet, words),
         hints=health_words.lines(
-            health.hints(connection, viewer.settings), health_words.OF_PROCESSES, words
+            health.hints(connection, viewer.settings, health_words.OF_PROCESSES), words
         ),
         processes=tuple(_line(process, viewer) for process in fleet.processes),
         more=words.ngettext("And %(num)s more.", "And %(num)s more.", more) if more > 0 else None,

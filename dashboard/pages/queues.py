@@ -163,8 +163,8 @@ def _line(queue: QueueTotal, viewer: Viewer, here: Callable[..., str]) -> QueueL
 
 
 def _hints(connection: Connection, viewer: Viewer) -> tuple[HintLine, ...]:
-    found = health.hints(connection, viewer.settings)
-    return health_words.lines(found, health_words.OF_QUEUES, viewer.words)
+    found = health.hints(connection, viewer.settings, health_words.OF_QUEUES)
+    return health_words.lines(found, viewer.words)
 
 
 def _dialog(

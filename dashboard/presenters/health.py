@@ -9,7 +9,7 @@ from pgbus.dashboard.words import _, code, foreign
 from pgbus.engine.insights.health import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
 
     from markupsafe import Markup
 
@@ -81,11 +81,9 @@ class HintLine:
     mend: Markup
 
 
-def lines(
-    hints: Iterable[Hint], concern: Collection[Problem], words: Words
-) -> tuple[HintLine, ...]:
-    """Return those of the hints that concern a page, the worst first."""
-    return tuple(_line(hint, words) for hint in hints if hint.problem in concern)
+def lines(hints: Iterable[Hint], words: Words) -> tuple[HintLine, ...]:
+    """Return the hints in their order."""
+    return tuple(_line(hint, words) for hint in hints)
 
 
 def _line(hint: Hint, words: Words) -> HintLine:

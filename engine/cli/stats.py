@@ -18,7 +18,7 @@ from pgbus.engine.insights import windows
 from pgbus.engine.insights.classes import summaries
 from pgbus.engine.insights.headline import Worse
 from pgbus.engine.insights.performance import performance
-from pgbus.engine.insights.reading import reading
+from pgbus.engine.insights.reading import now, reading
 from pgbus.engine.insights.windows import Window
 from pgbus.engine.states import RunStatus
 
@@ -61,7 +61,7 @@ def stats(workflow_class: str | None, app: str | None, window: str, *, as_json: 
         bus.check_schema()
         zone = ZoneInfo(bus.settings.time_zone)
         with reading(bus.services) as connection:
-            span = windows.span(connection, bus.settings, Window(window))
+            span = windows.span(bus.settings, Window(window), now(connection))
             if workflow_class is None:
                 classes = summaries(connection, bus.settings, span)
                 answer: object = {"span": span, "classes": classes}

@@ -55,6 +55,9 @@ class Problem(StrEnum):
     CLOCKS_APART = auto()
 
 
+_ALL = frozenset(Problem)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hint:
     """A problem and its facts, as `Problem` says; counts of messages stop one above 10,000."""
@@ -101,8 +104,13 @@ SELECT substr(relname, 3), n_dead_tup, greatest(last_vacuum, last_autovacuum) FR
 """
 
 
-def hints(connection: Connection, settings: Settings) -> tuple[Hint, ...]:
-    """Return what is wrong with the bus just now, the worst first; () when nothing is."""
+def hints(
+    connection: Connection, settings: Settings, concern: frozenset[Problem] = _ALL
+) -> tuple[Hint, ...]:
+    """Return what is wrong with the bus just now, the worst first; () when nothing is.
+
+    Only problems that `concern` the caller are looked for, beside `OLD_SCHEMA`, which hides the others.
+    """
     current = connection.row(
         revision.IS_CURRENT,
         version_table=revision.version_table(settings.schema),
@@ -111,13 +119,14 @@ def hints(connection: Connection, settings: Settings) -> tuple[Hint, ...]:
     if current is None or not current[0]:
         return (Hint(problem=Problem.OLD_SCHEMA),)
     beating = connection.rows(_BEATING, dead_after=STALE_AFTER.total_seconds())
-    return (
-        *_of_service(connection, [kind for kind, *_ in beating]),
-        *_of_queues(connection, settings, beating),
-        *_of_workers(beating),
-        *_of_tables(connection),
-        *_of_clocks(beating),
-    )
+    found = [*_of_service(connection, [kind for kind, *_ in beating])]
+    if concern & {Problem.UNREAD_QUEUE, Problem.PAUSED_QUEUE}:
+        found += _of_queues(connection, settings, beating)
+    found += _of_workers(beating)
+    if concern & {Problem.VACUUM_HELD_BACK, Problem.BLOATED_QUEUE}:
+        found += _of_tables(connection)
+    found += _of_clocks(beating)
+    return tuple(hint for hint in found if hint.problem in concern)
 
 
 def _of_service(connection: Connection, kinds: list[str]) -> Iterator[Hint]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pgbus.engine.insights import reading, windows
+from pgbus.engine.insights import windows
 from pgbus.engine.insights.selection import LANES
 
 if TYPE_CHECKING:
@@ -45,12 +45,13 @@ _OF_ALL = _BUCKETS.replace("{of_class}", "")
 _OF_CLASS = _BUCKETS.replace("{of_class}", "AND workflow_class = :workflow_class")
 
 
-def last_hours(connection: Connection, zone: tzinfo, *, hours: int = 24) -> tuple[Bucket, ...]:
-    """Return the hours of the zone's wall clock until now, oldest first; the last still goes on.
+def last_hours(
+    connection: Connection, zone: tzinfo, now: datetime, *, hours: int = 24
+) -> tuple[Bucket, ...]:
+    """Return the hours of the zone's wall clock until now, the moment of the reading, oldest first.
 
     A change of the clock by half an hour makes one of them longer, and the hours one fewer.
     """
-    now = reading.now(connection)
     begins = windows.begins(now - (hours - 1) * windows.HOUR, now, windows.HOUR, zone)
     return _counted(connection, _OF_ALL, begins, begins[0], now)
 

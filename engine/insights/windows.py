@@ -7,14 +7,11 @@ from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from pgbus.engine.insights import reading
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import tzinfo
 
     from pgbus.engine.settings import Settings
-    from pgbus.engine.storage.database import Connection
 
 
 class Window(StrEnum):
@@ -69,9 +66,8 @@ class Span:
         return begins(self.since, self.until, self.bucket, zone)
 
 
-def span(connection: Connection, settings: Settings, window: Window) -> Span:
-    """Return what the window comes to now."""
-    until = reading.now(connection)
+def span(settings: Settings, window: Window, until: datetime) -> Span:
+    """Return what the window comes to at the moment of a reading."""
     length, kept = _LENGTHS[window], settings.workflow_retention
     capped = kept is not None and kept < length
     return Span(window, until - (kept if kept is not None and capped else length), until, capped)

@@ -189,7 +189,7 @@ def test_trouble_is_told_on_the_pages_that_it_concerns(beats, database, client):
     ids=lambda given: given.problem if isinstance(given, Hint) else "",
 )
 def test_each_trouble_says_what_is_wrong_and_what_mends_it(hint, tone, told):
-    (line,) = health.lines([hint], frozenset(Problem), ENGLISH)
+    (line,) = health.lines([hint], ENGLISH)
     text = html.unescape(re.sub(r"<[^>]*>", "", f"{line.title} {line.mend}"))
     assert (line.tone, text) == (tone, told)
 

@@ -14,7 +14,7 @@ from pgbus.engine.cli.stats import _headline
 from pgbus.engine.insights import windows
 from pgbus.engine.insights.headline import Headline, Worse
 from pgbus.engine.insights.performance import performance
-from pgbus.engine.insights.reading import reading
+from pgbus.engine.insights.reading import now, reading
 from pgbus.engine.insights.windows import Window
 
 ZONE = "Asia/Kathmandu"
@@ -116,7 +116,7 @@ def test_a_class_tells_of_its_steps_revisions_funnel_and_throughput(pgbus, laund
 
 def test_json_has_the_same_numbers_as_the_service(pgbus, bus, laundry, database):
     with reading(bus.services) as connection:
-        span = windows.span(connection, bus.settings, Window.WEEK)
+        span = windows.span(bus.settings, Window.WEEK, now(connection))
         found = performance(connection, bus.settings, LAUNDRY, span, UTC)
     told = json.loads(pgbus(LAUNDRY, "--window", "7d", "--json").stdout)
     wash = told["steps"][0]

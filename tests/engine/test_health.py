@@ -143,6 +143,14 @@ def test_a_worker_whose_listen_does_not_work_is_named_once_it_had_time(served, b
     assert "\n  host:2" in doctor()
 
 
+def test_only_what_concerns_the_caller_is_told(bus, database):
+    bus.ensure_queues(["pgbus_ailing"])
+    control.pause_queue(bus.services, "ailing", actor="ann")
+    with bus.services.database.autocommit() as connection:
+        found = health.hints(connection, bus.settings, frozenset({Problem.NO_DISPATCHER}))
+    assert found == (Hint(problem=Problem.NO_DISPATCHER, number=0),)
+
+
 def test_a_process_whose_clock_is_wrong_is_named(served, beat, hints, doctor):
     beat("worker", clock=time.time() + 60, pid=1)
     beat("dispatcher", clock=time.time() - 61 - 20, ago=20, pid=2)

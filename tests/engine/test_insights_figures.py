@@ -12,7 +12,7 @@ from pgbus import FanOut, Workflow, fan_out, job, on_exception, step
 from pgbus.engine.insights import windows
 from pgbus.engine.insights.headline import Worse
 from pgbus.engine.insights.performance import performance
-from pgbus.engine.insights.reading import reading
+from pgbus.engine.insights.reading import now, reading
 from pgbus.engine.insights.windows import Window
 from pgbus.engine.jobs.execute import execute
 from pgbus.engine.states import RunStatus
@@ -82,7 +82,7 @@ def told(bus):
     def told(workflow):
         name = f"{workflow.__module__}.{workflow.__qualname__}"
         with reading(bus.services) as connection:
-            span = windows.span(connection, bus.settings, Window.DAY)
+            span = windows.span(bus.settings, Window.DAY, now(connection))
             return performance(connection, bus.settings, name, span, span.since.tzinfo)
 
     return told

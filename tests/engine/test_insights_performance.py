@@ -20,7 +20,7 @@ from pgbus.engine.errors import ClassNotFound
 from pgbus.engine.insights import classes, windows
 from pgbus.engine.insights.figures import Percentiles
 from pgbus.engine.insights.performance import Bin, Durations, performance
-from pgbus.engine.insights.reading import reading
+from pgbus.engine.insights.reading import now, reading
 from pgbus.engine.insights.windows import Window
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def test_every_figure_is_that_of_a_slow_reckoning(
         configured.workflow_waiting_visibility_threshold,
     )
     with undone() as connection:
-        span = windows.span(connection, configured, window)
+        span = windows.span(configured, window, now(connection))
         begins = span.begins(zone)
         writer = Writer(STEPS, [span.since, *begins[1:], span.until], span.until, thresholds)
         history = writer.history(seeds, runs_of_each)
@@ -144,7 +144,7 @@ def told(bus):
 
     def told(workflow_class):
         with reading(bus.services) as connection:
-            span = windows.span(connection, bus.settings, Window.DAY)
+            span = windows.span(bus.settings, Window.DAY, now(connection))
             return performance(connection, bus.settings, workflow_class, span, UTC)
 
     return told
@@ -192,7 +192,7 @@ def test_a_name_that_no_class_and_no_run_has_is_not_found_nor_imported(told):
 
 def test_a_class_that_never_had_a_run_is_in_the_list(bus):
     with reading(bus.services) as connection:
-        span = windows.span(connection, bus.settings, Window.DAY)
+        span = windows.span(bus.settings, Window.DAY, now(connection))
         (found,) = [
             one
             for one in classes.summaries(connection, bus.settings, span)

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from pgbus import Workflow, step
-from pgbus.engine.insights import throughput, windows
+from pgbus.engine.insights import reading, throughput, windows
 
 BERLIN = ZoneInfo("Europe/Berlin")
 KOLKATA = ZoneInfo("Asia/Kolkata")
@@ -25,7 +25,7 @@ class Counted(Workflow):
 def last_hours(bus):
     def last_hours(zone=UTC):
         with bus.services.database.autocommit() as connection:
-            return throughput.last_hours(connection, zone)
+            return throughput.last_hours(connection, zone, reading.now(connection))
 
     return last_hours
 

@@ -147,6 +147,6 @@ def test_a_window_is_no_longer_than_ended_runs_are_kept(
         closing(Pgbus(database_url=database.url, workflow_retention=retention)) as bus,
         bus.services.database.transaction() as connection,
     ):
-        span = windows.span(connection, bus.settings, window)
+        span = windows.span(bus.settings, window, reading.now(connection))
         now = reading.now(connection)
     assert span == Span(window, now - length, now, capped)
