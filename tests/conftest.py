@@ -85,6 +85,30 @@ def database(server, template):
 
 
 @pytest.fixture
+def bus_options():
+    """What else the bus is made with; a module overrides it."""
+    return {}
+
+
+@pytest.fixture
+def bus(database, bus_options):
+    """A bus on the test's database."""
+    from pgbus import Pgbus
+
+    bus = Pgbus(database_url=database.url, **bus_options)
+    yield bus
+    bus.close()
+
+
+@pytest.fixture
+def driver(bus):
+    """A worker in the test's own hands."""
+    from support.driving import Driver
+
+    return Driver(bus)
+
+
+@pytest.fixture
 def empty_database(server):
     """A database of the test's own that was never migrated."""
     database = Database(server)

@@ -3,31 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.driving import Driver
 from support.sites import dialog_of, hidden_fields, site_of
 
-from pgbus import Pgbus
 from pgbus.engine.jobs.execute import execute
 from pgbus.engine.storage.claims import Idle
-
-
-@pytest.fixture
-def bus_options():
-    """What else the bus is made with; a module overrides it."""
-    return {}
-
-
-@pytest.fixture
-def bus(database, bus_options):
-    bus = Pgbus(database_url=database.url, **bus_options)
-    yield bus
-    bus.close()
-
-
-@pytest.fixture
-def driver(bus):
-    """A worker in the test's own hands."""
-    return Driver(bus)
 
 
 @pytest.fixture

@@ -10,10 +10,8 @@ import pytest
 from flask import Flask
 from playwright.sync_api import sync_playwright
 from support import browser as chromium
-from support.driving import Driver
 from waitress.server import create_server
 
-from pgbus import Pgbus
 from pgbus.dashboard import allow_anyone, create_blueprint
 
 #: Reports to the test what ran that should not, and what the policy kept from running; counts refreshes
@@ -43,19 +41,6 @@ def chrome():
         running = playwright.chromium.launch(executable_path=path, args=chromium.ARGUMENTS)
         yield running
         running.close()
-
-
-@pytest.fixture
-def bus(database):
-    bus = Pgbus(database_url=database.url)
-    yield bus
-    bus.close()
-
-
-@pytest.fixture
-def driver(bus):
-    """A worker in the test's own hands."""
-    return Driver(bus)
 
 
 @contextmanager

@@ -6,10 +6,8 @@ import sys
 
 import pytest
 from click.testing import CliRunner
-from support.driving import Driver
 from support.replay import assert_trail_replays
 
-from pgbus import Pgbus
 from pgbus.engine.cli import main
 
 
@@ -20,24 +18,12 @@ def pytest_configure(config):
 
 
 @pytest.fixture
-def bus_options():
-    """What else the bus is made with; a module overrides it."""
-    return {}
-
-
-@pytest.fixture
-def bus(database, bus_options, request):
+def bus(database, bus, request):
     """A bus; when the test is over, the trail of every run is replayed to its rows."""
-    bus = Pgbus(database_url=database.url, **bus_options)
     yield bus
     bus.close()
     if not request.node.get_closest_marker("rows_by_hand"):
         assert_trail_replays(database)
-
-
-@pytest.fixture
-def driver(bus):
-    return Driver(bus)
 
 
 @pytest.fixture

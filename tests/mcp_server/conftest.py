@@ -4,30 +4,10 @@ from __future__ import annotations
 
 import pytest
 from support.assistants import Assistant, listening
-from support.driving import Driver
 
-from pgbus import Pgbus
 from pgbus.mcp_server.http import create_app
 
 TOKEN = "a long secret"
-
-
-@pytest.fixture
-def bus_options():
-    """What else the bus is made with; a module overrides it."""
-    return {}
-
-
-@pytest.fixture
-def bus(database, bus_options):
-    bus = Pgbus(database_url=database.url, **bus_options)
-    yield bus
-    bus.close()
-
-
-@pytest.fixture
-def driver(bus):
-    return Driver(bus)
 
 
 @pytest.fixture

@@ -1,16 +1,13 @@
-"""A bus on the test's database."""
+"""A bus whose trails are replayed when the test is over."""
 
 from __future__ import annotations
 
 import pytest
 from support.replay import assert_trail_replays
 
-from pgbus import Pgbus
-
 
 @pytest.fixture
-def bus(database):
-    bus = Pgbus(database_url=database.url)
+def bus(database, bus):
     yield bus
     bus.close()
     assert_trail_replays(database)
