@@ -50,6 +50,9 @@ class Database:
         try:
             yield connection
         finally:
+            # A server notices a close some moments later, and keeps the locks until then.
+            with suppress(psycopg.Error):
+                connection.rollback()
             connection.close()
 
     @cached_property
