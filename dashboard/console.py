@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from zoneinfo import ZoneInfo
 
+    from markupsafe import Markup
+
     from pgbus.dashboard.host import Host
     from pgbus.dashboard.toasts import Toast
     from pgbus.engine.bus import Pgbus
@@ -59,8 +61,7 @@ class Shell:
     waiting: Mapping[str, int]
     database: str
     theme: str
-    language: str
-    languages: Mapping[str, str]
+    languages: Markup
     zone: str
     version: str
     here: str
@@ -150,8 +151,7 @@ class Console:
             waiting=waiting,
             database=self.bus.services.database.engine.url.database or "",
             theme=theme if theme in THEMES else THEMES[0],
-            language=str(words.locale),
-            languages=languages.available(),
+            languages=languages.options(str(words.locale)),
             zone=str(words.zone),
             version=_release(),
             here=self.here(),

@@ -16,6 +16,7 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 from babel.support import NullTranslations, Translations
 from flask import current_app, request
+from markupsafe import Markup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,6 +34,16 @@ def available() -> dict[str, str]:
     return {
         code: (Locale.parse(code).get_display_name() or code).capitalize() for code in sorted(codes)
     }
+
+
+@functools.cache
+def options(chosen: str) -> Markup:
+    """Return the languages as the options of a field, one of them chosen: the same on every page."""
+    return Markup().join(
+        Markup('<option value="%s" lang="%s"%s>%s</option>')
+        % (code, code.replace("_", "-"), Markup(" selected") if code == chosen else "", name)
+        for code, name in available().items()
+    )
 
 
 @functools.cache

@@ -58,6 +58,14 @@ def test_each_language_is_offered_in_its_own_words():
     assert languages.available()["en"] == "English"
 
 
+def test_the_language_of_a_page_is_the_chosen_one_of_its_options(client):
+    client.set_cookie("pgbus_language", "de")
+    shown = client.get("/pgbus/").text
+    assert '<option value="de" lang="de" selected>Deutsch</option>' in shown
+    assert '<option value="nb" lang="nb">Norsk bokmål</option>' in shown
+    assert shown.count(" selected>") == 1
+
+
 def test_a_german_sentence_has_its_plural():
     german = languages.catalog("de")
     assert german.gettext("Workflows") == "Workflows"
