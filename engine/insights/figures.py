@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgbus.engine.definition.policy import qualified_name
 from pgbus.engine.errors import StepNotDefined, StepStalled, WaitTimedOut
+from pgbus.engine.storage.processes import STALE_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,6 +35,10 @@ REVISIONS = 5
 
 #: A failure rate that rose by more than so much, over the revision before, is worse.
 RISE = 0.05
+
+#: A p95 of run time is worse that became so many times as long, and longer by so many seconds.
+_SLOWER = 2.0
+_SLOWER_BY = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +87,29 @@ class Figures:
 class Revision:
     """How the attempts went that one app revision ran; None is an unknown one.
 
-    `first_at` and `last_at` are the ends of its first and last attempt in the span. `worse` has the steps
-    whose failure rate rose by more than five points over the revision before, and by how much.
+    `running`: a worker runs it now. `first_at` is when a worker first did, whatever the span; of one that none was
+    seen to run, and of the unknown, its first claim of those that ended in the span. The revision before it is
+    `compared` where it ran a step of this one's too: `worse` has the steps whose failure rate rose since by more than
+    five points, and by how much; `slower` those whose p95 of run time at least doubled and rose by a second or more,
+    with 20 samples of both, and by how many seconds.
     """
 
     revision: str | None
+    running: bool
     first_at: datetime
-    last_at: datetime
     total: Figures
     by_step: Mapping[str, Figures]
+    compared: bool
     worse: Mapping[str, float]
+    slower: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How the attempts went by step, and by app revision, that which claimed last first.
+    """How the attempts went by step, and by app revision, the newest first.
+
+    Those that a worker runs now are newer than others; of them the one first seen last, of the others the one that
+    claimed last. So two that run side by side, while a deployment goes on, keep their order.
 
     `reached` counts the runs that started in the span and have an attempt of a step, ended or not.
     """
@@ -143,10 +156,21 @@ SELECT grouping(step_name) = 0, grouping(revision) = 0, step_name, revision,
        count(*) FILTER (WHERE ended AND reattempted), count(*) FILTER (WHERE ended AND skipped),
        count(run), percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY run),
        count(pickup), percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY pickup),
-       min(finished_at), max(finished_at), max(started_at)
+       min(started_at), max(started_at)
   FROM attempt
  GROUP BY GROUPING SETS ((step_name), (claimed, revision), (claimed, revision, step_name))
 HAVING grouping(claimed) = 1 OR claimed
+"""
+
+#: Which of them a worker runs now, and since when any did.
+_SEEN = """
+SELECT r.revision, a.first_seen_at,
+       EXISTS (SELECT FROM {schema}.processes p
+                WHERE p.kind = 'worker' AND p.revision IS NOT DISTINCT FROM r.revision
+                  AND p.heartbeat_at >= statement_timestamp()
+                                        - make_interval(secs => CAST(:dead_after AS double precision)))
+  FROM unnest(CAST(:revisions AS text[])) r (revision)
+  LEFT JOIN {schema}.app_revisions a USING (revision)
 """
 
 
@@ -157,7 +181,7 @@ def attempts(connection: Connection, span: Span, workflow_class: str) -> Attempt
     )
     by_step: dict[str, Figures] = {}
     reached_by: dict[str, int] = {}
-    totals: list[tuple[Any, ...]] = []
+    claimed: dict[str | None, tuple[Any, ...]] = {}
     of_revisions: dict[str | None, dict[str, Figures]] = {}
     for of_step, of_revision, step_name, revision, reached, *row in rows:
         if not of_revision:
@@ -166,9 +190,8 @@ def attempts(connection: Connection, span: Span, workflow_class: str) -> Attempt
         elif of_step:
             of_revisions.setdefault(revision, {})[step_name] = _figures(row)
         else:
-            totals.append((revision, *row))
-    totals.sort(key=lambda row: (row[-1], row[-3], row[0] or ""), reverse=True)
-    return Attempts(by_step, reached_by, _revisions(totals, of_revisions))
+            claimed[revision] = (_figures(row), *row[-2:])
+    return Attempts(by_step, reached_by, _revisions(connection, claimed, of_revisions))
 
 
 def _figures(row: Sequence[Any]) -> Figures:
@@ -184,20 +207,42 @@ def _figures(row: Sequence[Any]) -> Figures:
 
 
 def _revisions(
-    totals: Sequence[tuple[Any, ...]], by_step: Mapping[str | None, Mapping[str, Figures]]
+    connection: Connection,
+    claimed: Mapping[str | None, tuple[Figures, datetime, datetime]],
+    by_step: Mapping[str | None, Mapping[str, Figures]],
 ) -> tuple[Revision, ...]:
-    """Return the newest, each compared with the one before, which may be left out itself."""
+    """Return the newest, each compared with the one before, which may be left out itself.
+
+    Those that were `claimed` come with their figures and their first and last claim.
+    """
+    seen = {
+        revision: (alive, first_seen_at or claimed[revision][1])
+        for revision, first_seen_at, alive in connection.rows(
+            _SEEN, revisions=[*claimed], dead_after=STALE_AFTER.total_seconds()
+        )
+    }
+
+    def newness(revision: str | None) -> tuple[bool, datetime, datetime, str]:
+        _, first, last = claimed[revision]
+        running, first_at = seen[revision]
+        return running, first_at if running else last, first, revision or ""
+
+    order = sorted(claimed, key=newness, reverse=True)
     found = []
-    for place, (revision, *row) in enumerate(totals[:REVISIONS]):
-        before = by_step[totals[place + 1][0]] if place + 1 < len(totals) else {}
+    for place, revision in enumerate(order[:REVISIONS]):
+        running, first_at = seen[revision]
+        now = by_step[revision]
+        before = by_step[order[place + 1]] if place + 1 < len(order) else {}
         found.append(
             Revision(
                 revision=revision,
-                first_at=row[-3],
-                last_at=row[-2],
-                total=_figures(row),
-                by_step=by_step[revision],
-                worse=_worse(by_step[revision], before),
+                running=running,
+                first_at=first_at,
+                total=claimed[revision][0],
+                by_step=now,
+                compared=not now.keys().isdisjoint(before),
+                worse=_worse(now, before),
+                slower=_slower(now, before),
             )
         )
     return tuple(found)
@@ -210,3 +255,14 @@ def _worse(now: Mapping[str, Figures], before: Mapping[str, Figures]) -> dict[st
         if step in before
     }
     return {step: rise for step, rise in rises.items() if round(rise, 9) > RISE}
+
+
+def _slower(now: Mapping[str, Figures], before: Mapping[str, Figures]) -> dict[str, float]:
+    found = {}
+    for step, figures in now.items():
+        run, was = figures.run, before[step].run if step in before else Percentiles()
+        if run.p95 is None or was.p95 is None or min(run.samples, was.samples) < FEW:
+            continue
+        if run.p95 >= max(_SLOWER * was.p95, was.p95 + _SLOWER_BY):
+            found[step] = run.p95 - was.p95
+    return found

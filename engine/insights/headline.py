@@ -2,7 +2,8 @@
 
 The first of these that holds, and of several steps the one where it is worst:
 
-1. A step's failure rate rose by more than five points from the revision before the newest to the newest.
+1. A step's failure rate rose by more than five points from the revision before the newest to the newest
+   (`figures.Attempts` says which those are).
 2. A step's p95 of run time did at least double between the two, and rose by a second or more.
 3. At least 20 runs need attention at a step.
 4. Fewer than four in five runs ended as were started, of at least 20 that were.
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from pgbus.engine.insights.throughput import Bucket
     from pgbus.engine.insights.windows import Span
 
-_SLOWER = 2.0
-_SLOWER_BY = 1.0
 _ENDED_OF_STARTED = 0.8
 
 
@@ -101,11 +100,8 @@ def _compared(
 ) -> Iterable[tuple[Worse, float, float]]:
     if step in newest.worse and not (now.few or before.few):
         yield Worse.FAILURE_RATE, now.failure_rate, before.failure_rate
-    slow, was = now.run.p95, before.run.p95
-    if slow is None or was is None or min(now.run.samples, before.run.samples) < FEW:
-        return
-    if slow >= max(_SLOWER * was, was + _SLOWER_BY):
-        yield Worse.RUN_TIME, slow, was
+    if step in newest.slower:
+        yield Worse.RUN_TIME, now.run.p95 or 0.0, before.run.p95 or 0.0
 
 
 def _piled_up(stuck: Iterable[StuckAtStep]) -> Iterable[Headline]:

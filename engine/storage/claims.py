@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from pgbus.engine.storage.database import array_literal
-from pgbus.engine.storage.processes import BEAT
+from pgbus.engine.storage.processes import BEAT, SEE_REVISION
 from pgbus.engine.storage.runs import locked_too_long
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ TAKE_CALL = """
 
 _TAKE = f"SELECT {TAKEN} FROM {TAKE_CALL} t"
 
-_BEAT_AND_TAKE = f"WITH beat AS ({BEAT}) {_TAKE}"
+_BEAT_AND_TAKE = f"WITH seen AS ({SEE_REVISION}), beat AS ({BEAT}) {_TAKE}"
 
 _CLAIM = """
 SELECT verdict, workflow_class, subject_type, subject_id, arguments, step_id, step_name, attempt, trace

@@ -11,6 +11,14 @@ if TYPE_CHECKING:
 #: How long without a heartbeat until a process counts as dead.
 STALE_AFTER = timedelta(seconds=30)
 
+#: Keeps since when workers run an app revision. One that is known costs a look at the index, and no write.
+SEE_REVISION = """
+INSERT INTO {schema}.app_revisions (revision, first_seen_at)
+SELECT CAST(:process_revision AS text), clock_timestamp()
+ WHERE CAST(:kind AS text) = 'worker' AND CAST(:process_revision AS text) IS NOT NULL
+ON CONFLICT (revision) DO NOTHING
+"""
+
 #: Registers at the first beat, and again after having been reaped while alive.
 BEAT = """
 INSERT INTO {schema}.processes (process_id, kind, host, pid, revision, details, started_at, heartbeat_at)
@@ -18,6 +26,8 @@ VALUES (CAST(:process_id AS uuid), CAST(:kind AS text), CAST(:host AS text), CAS
         CAST(:process_revision AS text), CAST(:process_details AS jsonb), clock_timestamp(), clock_timestamp())
 ON CONFLICT (process_id) DO UPDATE SET details = excluded.details, heartbeat_at = excluded.heartbeat_at
 """
+
+_SEE_AND_BEAT = f"WITH seen AS ({SEE_REVISION}) {BEAT}"
 
 _LEAVE = "DELETE FROM {schema}.processes WHERE process_id = CAST(:process_id AS uuid)"
 
@@ -30,7 +40,7 @@ RETURNING kind || ' ' || host || ':' || pid
 
 def beat(connection: Connection, **process: object) -> None:
     """Say that the process is alive, and what it does."""
-    connection.rows(BEAT, **process)
+    connection.rows(_SEE_AND_BEAT, **process)
 
 
 def leave(connection: Connection, process_id: str) -> None:

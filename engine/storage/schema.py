@@ -80,6 +80,7 @@ def metadata(schema: str) -> MetaData:
     _batch_jobs(tables)
     _failed_jobs(tables)
     _queues(tables)
+    _app_revisions(tables)
     _processes(tables)
     return tables
 
@@ -378,6 +379,15 @@ def _queues(tables: MetaData) -> None:
         Column("actor", Text, nullable=False),
         Column("reason", Text),
         _moment("paused_at", nullable=False),
+    )
+
+
+def _app_revisions(tables: MetaData) -> None:
+    Table(
+        "app_revisions",
+        tables,
+        Column("revision", Text, primary_key=True),
+        _moment("first_seen_at", nullable=False),
     )
 
 

@@ -15,6 +15,7 @@ from pgbus.engine.insights.performance import performance
 from pgbus.engine.insights.reading import now, reading
 from pgbus.engine.insights.windows import Window
 from pgbus.engine.jobs.execute import execute
+from pgbus.engine.processes.presence import Presence
 from pgbus.engine.states import RunStatus
 from pgbus.engine.storage.claims import Idle
 from pgbus.engine.sweep import expired_waits
@@ -263,8 +264,39 @@ def test_a_step_that_fails_more_often_since_a_deploy_is_marked(driver, told):
         "r2",
     )
     assert (headline.now, headline.before) == (0.2, 0.1)
-    assert headline.since == found.revisions[0].first_at > found.revisions[1].last_at
+    assert headline.since == found.revisions[0].first_at > found.revisions[1].first_at
 
     deployed("r1", failing=0, of=1)
     assert [one.revision for one in told(Kiln).revisions] == ["r1", "r2", None]
     assert told(Kiln).headline is None
+
+
+def test_while_a_deployment_goes_on_the_newer_revision_stays_the_newest(bus, driver, told):
+    """Both claim in turns; the older is left again when the roll-out is undone."""
+
+    def runs(revision):
+        presence = Presence("worker", revision, dict)
+        with bus.services.database.autocommit() as connection:
+            presence.beat_when_due(connection)
+        return presence
+
+    def claims(revision):
+        driver.worker = replace(driver.worker, revision=revision)
+        Kiln.start()
+        driver.drain()
+
+    def told_of():
+        return [(one.revision, one.running) for one in told(Kiln).revisions]
+
+    runs("r1")
+    claims("r1")
+    newer = runs("r2")
+    for revision in ("r2", "r1"):
+        claims(revision)
+        assert told_of() == [("r2", True), ("r1", True)]
+    r2, r1 = told(Kiln).revisions
+    assert (r2.compared, r1.compared) == (True, False)
+
+    newer.leave_if_possible(bus.services.database)
+    assert told_of() == [("r1", True), ("r2", False)]
+    assert told(Kiln).revisions[0].first_at == r1.first_at < r2.first_at

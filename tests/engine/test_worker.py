@@ -13,9 +13,10 @@ def stage(database):
 
 def test_runs_go_through_a_worker_process(bus, stage):
     runs = [bus.start(apps.Plain) for _ in range(20)]
-    with running(stage.database, threads=4) as worker:
+    with running(stage.database, threads=4, app_revision="r1") as worker:
         stage.finished(*runs)
         worker.stop()
+    assert stage.database.rows("SELECT revision FROM pgbus.app_revisions") == [("r1",)]
     completed = [("one", 1, "completed"), ("two", 1, "completed"), ("three", 1, "completed")]
     assert all(stage.attempts(run) == completed for run in runs)
     assert stage.database.value("SELECT count(*) FROM pgmq.q_pgbus_workflows") == 0

@@ -27,7 +27,7 @@ def test_ten_processes_that_migrate_an_empty_database_at_once_all_succeed(empty_
 
     assert [process.exitcode for process in processes] == [0] * 10
     assert catalog(empty_database, "pgbus") == catalog(database, "pgbus")
-    assert empty_database.rows("SELECT version_num FROM pgbus.schema_version") == [("0005",)]
+    assert empty_database.rows("SELECT version_num FROM pgbus.schema_version") == [("0006",)]
     assert empty_database.rows("SELECT pgmq.create('q')") != []
 
 
@@ -167,7 +167,7 @@ def test_an_older_revision_is_found(database):
     database.rows("UPDATE pgbus.schema_version SET version_num = '0000'")
 
     assert pending(database.engine, "pgbus") == [
-        "schema pgbus is at revision 0000, this pgbus needs 0005"
+        "schema pgbus is at revision 0000, this pgbus needs 0006"
     ]
 
 

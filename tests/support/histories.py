@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count, product
 from random import Random
@@ -16,7 +16,7 @@ from pgbus.engine.insights.performance import _EDGES
 from pgbus.engine.states import AttemptStatus, Outcome, RunStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pgbus.engine.storage.database import Connection
 
@@ -75,12 +75,22 @@ class Attempt:
     timed_out: bool = False
 
 
+@dataclass(frozen=True)
+class Deployed:
+    """An app revision that workers ran, `first_seen_at` unless it is unknown; a worker that `beats` runs it."""
+
+    revision: str | None
+    first_seen_at: datetime | None
+    beats: bool
+
+
 @dataclass
 class History:
     """All rows."""
 
     runs: list[Run]
     attempts: list[Attempt]
+    deployed: list[Deployed] = field(default_factory=list)
 
 
 _S, _O = AttemptStatus, Outcome
@@ -144,12 +154,18 @@ class Writer:
 
     def history(self, seeds: Sequence[int], runs_of_each: int) -> History:
         """Return the rows of so many runs for each seed."""
-        found = History([], [])
+        found = History([], [], [*self._deployed(Random(f"{seeds}"))])
         for seed, number in product(seeds, range(runs_of_each)):
             run, attempts = self._run(Random(f"{seed} {number}"))
             found.runs.append(run)
             found.attempts += attempts
         return found
+
+    def _deployed(self, random: Random) -> Iterator[Deployed]:
+        for revision in REVISIONS:
+            if random.random() < 0.7:
+                moment = self._now - random.choice((1, 1, 40)) * timedelta(days=random.random())
+                yield Deployed(revision, moment if revision else None, random.random() < 0.5)
 
     def _moment(self, random: Random) -> datetime:
         if random.random() < 0.4:
@@ -256,7 +272,7 @@ SELECT {columns} FROM jsonb_populate_recordset(NULL::{{schema}}.{table}, CAST(:r
 
 
 def write(connection: Connection, history: History) -> None:
-    """Write the rows, that every class began a run once, and that one queue is paused."""
+    """Write the rows, that every class began a run once, that one queue is paused, and the workers."""
     for table, rows in (("workflows", history.runs), ("workflow_steps", history.attempts)):
         if rows:
             plain = [asdict(row) for row in rows]
@@ -270,3 +286,22 @@ def write(connection: Connection, history: History) -> None:
         "INSERT INTO {schema}.queues (queue, actor, paused_at) VALUES (:queue, 'app', now())",
         queue=PAUSED_QUEUE,
     )
+    for one in history.deployed:
+        _deploy(connection, one)
+
+
+def _deploy(connection: Connection, deployed: Deployed) -> None:
+    if deployed.first_seen_at:
+        connection.rows(
+            "INSERT INTO {schema}.app_revisions VALUES (:revision, CAST(:at AS timestamptz))",
+            revision=deployed.revision,
+            at=deployed.first_seen_at,
+        )
+    for kind, silent in (("worker", not deployed.beats), ("dispatcher", False)):
+        connection.rows(
+            "INSERT INTO {schema}.processes VALUES (gen_random_uuid(), :kind, 'h', 1, :revision, '{}', now(),"
+            " now() - make_interval(secs => CAST(:silent AS double precision)))",
+            kind=kind,
+            revision=deployed.revision,
+            silent=31 if silent else 29,
+        )

@@ -11,6 +11,7 @@ import pytest
 from support.histories import PAUSED_QUEUE, STALLED, TIMED_OUT, UNDECLARED
 
 from pgbus.engine.insights.performance import _EDGES
+from pgbus.engine.insights.stuck import StuckReason
 from pgbus.engine.states import ONGOING, AttemptStatus, RunStatus
 
 if TYPE_CHECKING:
@@ -105,11 +106,25 @@ class Reckoning:
             if since is not None:
                 yield run.current_step, since
 
+    def _paused(self, runs: Iterable[Run]) -> Counter[StuckReason]:
+        """Why those are paused that are: what did not fail was by hand."""
+        return Counter(
+            StuckReason.PAUSED_MANUAL
+            if self.newest[run.step_id].status is not AttemptStatus.FAILED
+            else StuckReason.STALLED
+            if self.newest[run.step_id].error_class == STALLED
+            else StuckReason.PAUSED_ERROR
+            for run in runs
+            if run.status is RunStatus.PAUSED
+        )
+
     def _steps(self, ended: Sequence[Attempt]) -> list[dict[str, Any]]:
         return [
             {
                 "step_name": name,
                 "here": Counter(run.status for run in self.ongoing if run.current_step == name),
+                "paused": self._paused(run for run in self.ongoing if run.current_step == name),
+                "stuck": [step_name for step_name, _ in self._stuck()].count(name),
                 "figures": figures(one for one in ended if one.step_name == name),
             }
             for name in self._in_order(
@@ -148,6 +163,7 @@ class Reckoning:
                     "step_name": name,
                     "runs": reached[name],
                     "here": Counter(run.status for run in under_way if run.current_step == name),
+                    "paused": self._paused(run for run in under_way if run.current_step == name),
                 }
                 for name in self._in_order({*reached})
             ],
@@ -156,27 +172,37 @@ class Reckoning:
         }
 
     def _by_revision(self, ended: Sequence[Attempt]) -> list[list[Attempt]]:
-        """Those that each revision claimed, the one that claimed last first."""
+        """Those that each revision claimed, the newest first: those that run by when they were first seen."""
         by_revision = defaultdict(list)
         for one in ended:
             if one.started_at is not None:
                 by_revision[one.revision].append(one)
 
         def order(of: list[Attempt]) -> tuple[Any, ...]:
-            return max(started(of)), min(finished(of)), of[0].revision or ""
+            moment = self._first_at(of) if self._runs(of) else max(started(of))
+            return self._runs(of), moment, min(started(of)), of[0].revision or ""
 
         return sorted(by_revision.values(), key=order, reverse=True)
+
+    def _runs(self, of: Sequence[Attempt]) -> bool:
+        return any(one.revision == of[0].revision and one.beats for one in self.history.deployed)
+
+    def _first_at(self, of: Sequence[Attempt]) -> datetime:
+        seen = {one.revision: one.first_seen_at for one in self.history.deployed}
+        return seen.get(of[0].revision) or min(started(of))
 
     def _revisions(self, ended: Sequence[Attempt]) -> list[dict[str, Any]]:
         told = self._by_revision(ended)
         return [
             {
                 "revision": of[0].revision,
-                "first_at": min(finished(of)),
-                "last_at": max(finished(of)),
+                "running": self._runs(of),
+                "first_at": self._first_at(of),
                 "total": figures(of),
                 "by_step": {name: figures(ones) for name, ones in by_step(of).items()},
+                "compared": bool(by_step(of).keys() & by_step(before).keys()),
                 "worse": _risen(of, before),
+                "slower": _slower(of, before),
             }
             for of, before in zip(told[:5], [*told[1:], []], strict=False)
         ]
@@ -187,18 +213,16 @@ class Reckoning:
         told = self._by_revision(ended)
         if len(told) > 1:
             newest, before = map(by_step, told[:2])
-            first_at, revision = min(finished(told[0])), told[0][0].revision
+            first_at, revision = self._first_at(told[0]), told[0][0].revision
+            slower = _slower(*told[:2])
             for name in newest.keys() & before.keys():
                 now, then = newest[name], before[name]
-                if min(len(now), len(then)) >= 20:
-                    if failure_rate(now) - failure_rate(then) > 0.05 + 1e-9:
-                        rates = failure_rate(now), failure_rate(then)
-                        found.append(("failure_rate", *rates, name, first_at, revision))
-                    slow, was = run_times(now), run_times(then)
-                    if min(len(slow), len(was)) >= 20:
-                        p95s = percentile(slow, 0.95), percentile(was, 0.95)
-                        if p95s[0] >= 2 * p95s[1] and p95s[0] - p95s[1] >= 1:
-                            found.append(("run_time", *p95s, name, first_at, revision))
+                rates = failure_rate(now), failure_rate(then)
+                if min(len(now), len(then)) >= 20 and rates[0] - rates[1] > 0.05 + 1e-9:
+                    found.append(("failure_rate", *rates, name, first_at, revision))
+                if name in slower:
+                    p95s = [percentile(run_times(of), 0.95) for of in (now, then)]
+                    found.append(("run_time", *p95s, name, first_at, revision))
         at_steps = defaultdict(list)
         for name, since in self._stuck():
             at_steps[name].append(since)
@@ -316,4 +340,17 @@ def _risen(now: Sequence[Attempt], before: Sequence[Attempt]) -> dict[str, Any]:
             rise = failure_rate(those) - failure_rate(then[name])
             if rise > 0.05 + 1e-9:
                 found[name] = pytest.approx(rise)
+    return found
+
+
+def _slower(now: Sequence[Attempt], before: Sequence[Attempt]) -> dict[str, Any]:
+    """By how many seconds the p95 of run time rose of the steps where it doubled, and by a second."""
+    found = {}
+    then = by_step(before)
+    for name, those in by_step(now).items():
+        slow, was = run_times(those), run_times(then.get(name, []))
+        if min(len(slow), len(was)) >= 20:
+            now_p95, was_p95 = percentile(slow, 0.95), percentile(was, 0.95)
+            if now_p95 >= 2 * was_p95 and now_p95 - was_p95 >= 1:
+                found[name] = pytest.approx(now_p95 - was_p95)
     return found

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pgbus.engine.insights.figures import Figures, Percentiles, Revision, _worse
+from pgbus.engine.insights.figures import Figures, Percentiles, Revision, _slower, _worse
 from pgbus.engine.insights.headline import Headline, Worse, headline
 from pgbus.engine.insights.stuck import StuckAtStep
 from pgbus.engine.insights.throughput import Bucket
@@ -26,11 +26,13 @@ def revisions(before, now, names=("r2", "r1")):
     return [
         Revision(
             revision=name,
+            running=True,
             first_at=first_at,
-            last_at=NOW,
             total=Figures(),
             by_step=steps,
+            compared=True,
             worse=_worse(steps, earlier),
+            slower=_slower(steps, earlier),
         )
         for name, first_at, steps, earlier in (
             (names[0], DEPLOYED, now, before),
