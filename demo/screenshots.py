@@ -45,6 +45,8 @@ def main(folder: Path) -> None:
             for name, turn_to in _PAGES.items():
                 picture = folder / f"{name}-{theme}.png"
                 _take(browser, console, turn_to, picture, color_scheme=theme)
+        for name, turn_to in _BUS_PAGES.items():
+            _take(browser, console, turn_to, folder / f"{name}-light.png")
         _take(browser, console, _timeline, folder / "timeline-light.png")
         _take(browser, console, _workflows, folder / "workflows-german.png", locale="de-DE")
         _take(browser, console, _workflows, folder / "workflows-phone.png", viewport=_PHONE)
@@ -139,6 +141,34 @@ def _insights(page: Page, console: str) -> Page:
     return page
 
 
+def _queues(page: Page, console: str) -> Page:
+    page.goto(f"{console}/queues")
+    page.locator("[data-ask]").first.click()
+    page.locator("dialog[open]").wait_for()
+    return page
+
+
+def _jobs(page: Page, console: str) -> Page:
+    page.goto(f"{console}/jobs?show=failed")
+    return _followed(page, "tbody tr")
+
+
+def _dead_letters(page: Page, console: str) -> Page:
+    page.goto(f"{console}/dead-letters")
+    return page
+
+
+def _processes(page: Page, console: str) -> Page:
+    page.goto(f"{console}/processes")
+    return _followed(page, "tbody a")
+
+
+def _followed(page: Page, what: str) -> Page:
+    """Let the page keep itself up to date until it shows this."""
+    page.locator(what).first.wait_for(timeout=_FILLING * 1000)
+    return page
+
+
 _PAGES = {
     "home": _home,
     "workflows": _workflows,
@@ -146,6 +176,12 @@ _PAGES = {
     "attention": _attention,
     "classes": _classes,
     "insights": _insights,
+}
+_BUS_PAGES = {
+    "queues": _queues,
+    "jobs": _jobs,
+    "dead-letters": _dead_letters,
+    "processes": _processes,
 }
 
 if __name__ == "__main__":

@@ -1,19 +1,22 @@
 """Tools that read what serves the runs: queues, processes, batches, dead letters, and where the bus is in trouble."""
 
 from typing import TYPE_CHECKING, Annotated
+from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
+from pgbus.engine.cli import hints
 from pgbus.engine.insights import batches, dead_letters, health, processes, queues, reading
 from pgbus.engine.insights.batches import BatchFilter
 from pgbus.engine.insights.jobs import JobFilter
 from pgbus.engine.settings import Settings
-from pgbus.mcp_server import hints
 from pgbus.mcp_server.tool import Answer, Caller, Cursor, Limit, PayloadTool, ReadTool, Text, told
 
 if TYPE_CHECKING:
     from pgbus.engine.storage.database import Connection
 
+#: As all times in answers.
+_UTC = ZoneInfo("UTC")
 _MOST_PROCESSES = 100
 
 
@@ -105,5 +108,8 @@ class ShowHealth(ReadTool):
         found = health.hints(connection, settings)
         return {
             "healthy": not found,
-            "hints": [{"sentence": hints.sentence(hint), "facts": hint} for hint in found],
+            "hints": [
+                {"sentence": f"{hints.trouble(hint, _UTC)} {hints.mend(hint)}", "facts": hint}
+                for hint in found
+            ],
         }

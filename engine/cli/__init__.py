@@ -3,10 +3,12 @@
 failures    what becomes of an error: one line and an exit code
 app         --app: the host's bus
 workflows, queues, jobs, dead_letters, migrate, processes, doctor    the commands, one noun a module
-attention, stats, bulk    of `workflows`: what is stuck, figures, and verbs with --all
-options, filters, presses    what several of them take
+attention, stats    of `workflows`: what is stuck, and figures
+on_runs, on_messages    a verb on one, or with --all on all that match
+bulk        --all: the question, the progress, Ctrl-C
+options, filters    what several of them take
 documents   answers as JSON
-answers, messages, effects, sentences, tables       answers for people
+answers, messages, effects, sentences, hints, tables       answers for people
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ def main() -> None:
          migrate --check); you said no; doctor found what keeps runs from going on
       2  wrong usage, a bad setting, or an application that cannot be loaded
       3  the database cannot be reached, or does not answer in time
-      4  of many (--all) some failed, or it was stopped before all were taken
+      4  of many (--all, queues purge) some failed, or it was stopped before all were taken
     """  # noqa: D301 (click takes the character itself)
 
 

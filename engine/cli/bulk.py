@@ -1,146 +1,125 @@
-"""`--all`: a verb on every run that matches, each by itself, as it was when the command began."""
+"""`--all`: a verb on each of many, as they were when the command began: what is asked, shown and told."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from contextlib import contextmanager, nullcontext
-from threading import Event
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from pgbus.engine.cli.app import opened
 from pgbus.engine.cli.effects import tell_result
-from pgbus.engine.cli.failures import Refused
-from pgbus.engine.cli.filters import class_hint, run_filters
+from pgbus.engine.cli.failures import DatabaseAway, Incomplete, Refused
 from pgbus.engine.cli.options import Count
-from pgbus.engine.insights import runs
 from pgbus.engine.insights.reading import reading
-from pgbus.engine.insights.runs import RunFilter
-from pgbus.engine.runner import bulk
-from pgbus.engine.states import TRANSITIONS, RunStatus, Verb
+from pgbus.engine.runner.bulk import LIMIT
+from pgbus.engine.storage.database import cause_of, is_passing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from pgbus.engine.insights.runs import Tab
+    from pgbus.engine.runner.bulk import BulkResult
 
-_QUESTIONS = {
-    Verb.RESUME: "Resume {}?",
-    Verb.RUN_NOW: "Run {} now?",
-    Verb.CANCEL: "Cancel {} for good?",
-}
-_EFFECTS = {
-    Verb.RESUME: "A failed step is tried again; one that ended while it was paused ends as it asked.",
-    Verb.RUN_NOW: "A step that is scheduled for later runs now, too.",
-    Verb.CANCEL: "A body that runs is not stopped, but its outcome is ignored.",
-}
-_DONE = {Verb.RESUME: "Resumed", Verb.RUN_NOW: "Sent to run now:", Verb.CANCEL: "Cancelled"}
-
+F = TypeVar("F", bound="Callable[..., Any]")
 
 ALL_HELP = (
-    "With --all it is asked of every run that matches the filters when the command begins, each by "
-    "itself; one that moves on meanwhile is left alone. Ctrl-C ends it after the run in hand."
+    "With --all it is asked of each that matches the filters when the command begins, one by one; "
+    "one that moves on meanwhile is left alone. Ctrl-C ends it after the one in hand."
 )
 
-#: The options that narrow --all, the status aside.
-_FILTERS = ("workflow_class", "current_step", "error_class", "stuck", "subject_type", "subject_id")
+#: All that are taken are found first.
+_MOST = 1_000_000
+
+_ENDING = b"\nEnding after what is in hand; Ctrl-C again ends it at once.\n"
 
 
-def or_all(verb: Verb, command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command that asks the verb of one run, as `command` does, or of all that match."""
-    statuses = _statuses(verb)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """What is said of a verb on many.
 
-    def one_or_all(
-        workflow_id: object,
-        *,
-        every: bool,
-        status: str | None,
-        limit: int,
-        yes: bool,
-        **given: Any,
-    ) -> None:
-        filters = {name: given.pop(name) for name in _FILTERS}
-        narrowed = status is not None or any(value is not None for value in filters.values())
-        if every is (workflow_id is not None):
-            raise click.UsageError("Give the ID of a run, or --all.")
-        if narrowed and not every:
-            raise click.UsageError("Filters narrow --all; with the ID of a run there are none.")
-        if not every:
-            command(workflow_id, **given)
-            return
-        wanted = RunFilter(
-            status=statuses[status] if status else next(iter(statuses.values())), **filters
-        )
-        _act(verb, wanted, limit=limit, asks=not yes, **given)
+    `question` has a place for how many of `nouns` (one, several) there are, `effect` says what becomes of them,
+    `first` which are taken where there are more, `done` what was done.
+    """
 
-    options = [
+    question: str
+    nouns: tuple[str, str]
+    effect: str
+    first: str
+    done: str
+
+
+def all_options(command: F) -> F:
+    """Return the command with `--all`, given to it as `every`, and what goes with it."""
+    for option in (
         click.option("--yes", is_flag=True, help="With --all: do not ask."),
         click.option(
             "--limit",
-            type=Count(),
-            default=bulk.LIMIT,
+            type=Count(_MOST),
+            default=LIMIT,
             show_default=True,
-            help="With --all: at most so many, those that were started first.",
+            help="With --all: at most so many, the oldest first.",
         ),
-        run_filters,
-        click.option(
-            "--status",
-            type=click.Choice(list(statuses)),
-            help=f"Of the runs; else {next(iter(statuses))}.",
-        ),
-        click.option("--all", "every", is_flag=True, help="All runs that match the filters."),
-    ]
-    for option in options:
-        one_or_all = option(one_or_all)
-    return one_or_all
+        click.option("--all", "every", is_flag=True, help="All that match the filters."),
+    ):
+        command = option(command)
+    return command
 
 
-def _statuses(verb: Verb) -> dict[str, Tab]:
-    """Return by what the runs can be narrowed that the verb can be asked of, all of them first."""
-    sources = [status for status in RunStatus if status in TRANSITIONS[verb].sources]
-    each: dict[str, Tab] = {status.value: status for status in sources}
-    return {"ongoing": "ongoing", **each} if len(sources) > 1 else each
-
-
-def _act(
-    verb: Verb,
-    wanted: RunFilter,
+def on_all(
+    words: Words,
+    find: Callable[..., Sequence[Any]],
+    press: Callable[..., BulkResult],
     *,
-    limit: int,
-    asks: bool,
     app: str | None,
-    actor: str,
-    reason: str | None,
+    limit: int,
+    yes: bool,
     as_json: bool,
-) -> None:
-    """Ask the verb of the runs that match now, and tell what came of it."""
-    if asks and not sys.stdin.isatty():
-        raise click.UsageError("There is no terminal to ask on; --yes goes on without asking.")
+) -> bool:
+    """Ask the verb of those that are found now, and tell what came of it; return whether there were any.
+
+    `find(connection, settings, limit=)` returns them, `press(services, found, limit=, goes_on=)` asks them.
+    """
+    check_can_ask(yes=yes)
     with opened(app) as bus:
         bus.check_schema()
         with reading(bus.services) as connection:
-            found = runs.oldest(connection, bus.settings, wanted, limit=limit + 1)
-        if asks and found:
-            _confirm(verb, min(len(found), limit), more=len(found) > limit)
-        with _progress(min(len(found), limit), hidden=as_json or not found) as goes_on:
-            result = bulk.on_runs(
-                bus.services, found, verb, actor=actor, reason=reason, limit=limit, goes_on=goes_on
-            )
+            found = find(connection, bus.settings, limit=limit + 1)
+        number = min(len(found), limit)
+        if found and not yes:
+            confirm(_question(words, number, more=len(found) > limit))
+        with progress(number, hidden=as_json) as shown:
+            result = press(bus.services, found, limit=limit, goes_on=shown.goes_on)
     if found or as_json:
-        tell_result(result, _DONE[verb], limit=limit, as_json=as_json)
-        return
-    click.echo("No run matches.")
-    if hint := class_hint(wanted.workflow_class, app):
-        click.echo(hint)
+        tell_result(result, words.done, limit=limit, as_json=as_json)
+    else:
+        click.echo(f"No {words.nouns[0]} matches.")
+    return bool(found)
 
 
-def _confirm(verb: Verb, number: int, *, more: bool) -> None:
-    what = "1 run" if number == 1 else f"{number} runs"
-    others = " More match; those that were started first are taken." if more else ""
-    question = f"{_QUESTIONS[verb].format(what)} {_EFFECTS[verb]}{others}"
+def _question(words: Words, number: int, *, more: bool) -> str:
+    question = words.question.format(counted(number, words.nouns))
+    others = f" More match; {words.first} are taken." if more else ""
+    return f"{question} {words.effect}{others}"
+
+
+def counted(number: int, nouns: tuple[str, str]) -> str:
+    """Return how many there are of what is called so, one or several."""
+    return f"{number} {nouns[number != 1]}"
+
+
+def check_can_ask(*, yes: bool) -> None:
+    """Refuse to begin what would have to ask and cannot."""
+    if not (yes or sys.stdin.isatty()):
+        raise click.UsageError("There is no terminal to ask on; --yes goes on without asking.")
+
+
+def confirm(question: str) -> None:
+    """Raise `Refused` unless somebody on the terminal says yes."""
     try:
         agreed = click.confirm(question, err=True)
     except click.Abort:
@@ -149,30 +128,51 @@ def _confirm(verb: Verb, number: int, *, more: bool) -> None:
         raise Refused("Nothing was done.")
 
 
-@contextmanager
-def _progress(number: int, *, hidden: bool) -> Iterator[Callable[[], bool]]:
-    """Yield what moves a bar on the terminal by a run, and tells whether to go on to the next.
+@dataclass(slots=True)
+class Progress:
+    """How far it is, on a bar of the terminal if there is one; it ends when somebody presses Ctrl-C."""
 
-    Ctrl-C lets the run in hand come to its end; a second one does not.
+    taken: int = 0
+    interrupted: bool = False
+    bar: Any = None
+
+    def goes_on(self, taken: int) -> bool:
+        """Note that so many more were taken; tell whether to go on to the next."""
+        self.taken += taken
+        if self.bar is not None:
+            self.bar.update(taken)
+        return not self.interrupted
+
+
+@contextmanager
+def progress(number: int, *, hidden: bool) -> Iterator[Progress]:
+    """Show how many of the number are taken; `hidden` or without a terminal, only note it.
+
+    Ctrl-C lets what is in hand come to its end. A second one does not, nor does an outage that is raised:
+    raise `Incomplete` or `DatabaseAway` with how many had been taken.
     """
-    interrupted = Event()
-    usual = signal.getsignal(signal.SIGINT)
+    shown, usual = Progress(), signal.getsignal(signal.SIGINT)
 
     def note(_number: int, _frame: object) -> None:
-        interrupted.set()
+        shown.interrupted = True
         signal.signal(signal.SIGINT, usual)
+        if sys.stderr.isatty():
+            os.write(sys.stderr.fileno(), _ENDING)  # it may have come in the middle of a write
 
-    def goes_on() -> bool:
-        if bar is not None:
-            bar.update(1)
-        return not interrupted.is_set()
-
-    shown: AbstractContextManager[Any] = nullcontext()
-    if sys.stderr.isatty() and not hidden:
-        shown = click.progressbar(length=number, file=sys.stderr, show_pos=True)
-    signal.signal(signal.SIGINT, note)
+    on_terminal: AbstractContextManager[Any] = nullcontext()
+    if number and not hidden and sys.stderr.isatty():
+        on_terminal = click.progressbar(length=number, file=sys.stderr, show_pos=True)
+    in_doubt = "nobody knows whether what was in hand is done"
     try:
-        with shown as bar:
-            yield goes_on
+        signal.signal(signal.SIGINT, note)
+        with on_terminal as shown.bar:
+            yield shown
+    except KeyboardInterrupt:
+        raise Incomplete(f"Interrupted after {shown.taken}: {in_doubt}.") from None
+    except Exception as error:
+        if not is_passing(error):
+            raise
+        told = f"PostgreSQL went away after {shown.taken}: {in_doubt} ({cause_of(error)})."
+        raise DatabaseAway(told) from error
     finally:
         signal.signal(signal.SIGINT, usual)

@@ -10,8 +10,8 @@ import click
 from pgbus.engine.cli.app import app_option, opened
 from pgbus.engine.cli.documents import document
 from pgbus.engine.cli.messages import cursor_options, paged, placed
+from pgbus.engine.cli.on_messages import filter_options, message_verb, pressed
 from pgbus.engine.cli.options import Count, json_option
-from pgbus.engine.cli.presses import filter_options, message_or_all, press_options, pressed
 from pgbus.engine.cli.sentences import at
 from pgbus.engine.cli.tables import shortened, table
 from pgbus.engine.insights import dead_letters as insights
@@ -67,25 +67,19 @@ def list_command(
     click.echo(paged(table(head, rows) if rows else "", page.following, page.preceding))
 
 
-@dead_letters.command()
-@message_or_all
-@filter_options
-@press_options
+@message_verb(dead_letters)
 def retry(**given: Any) -> None:
     """Send a dead letter anew, or all that match.
 
     It goes to the queue that it came from. What its batch has counted stays counted.
     """
-    pressed(given, control.retry_dead_letter, Press.RETRY_DEAD_LETTERS, "Sent anew")
+    pressed(given, control.retry_dead_letter, Press.RETRY_DEAD_LETTERS)
 
 
-@dead_letters.command()
-@message_or_all
-@filter_options
-@press_options
+@message_verb(dead_letters)
 def discard(**given: Any) -> None:
     """Archive a dead letter, or all that match."""
-    pressed(given, control.discard_dead_letter, Press.DISCARD_DEAD_LETTERS, "Discarded")
+    pressed(given, control.discard_dead_letter, Press.DISCARD_DEAD_LETTERS)
 
 
 def _row(letter: DeadLetter, zone: ZoneInfo) -> tuple[str, ...]:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import click
 
+from pgbus.engine.cli import hints
 from pgbus.engine.cli.app import app_option, opened
 from pgbus.engine.cli.documents import document
 from pgbus.engine.cli.failures import Refused
-from pgbus.engine.cli.sentences import at
 from pgbus.engine.cli.tables import aligned
 from pgbus.engine.insights import deployment, health, liveness
-from pgbus.engine.insights.health import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from pgbus.engine.bus import Pgbus
     from pgbus.engine.insights.deployment import Misfits, RunsOnStep
@@ -64,10 +64,10 @@ def _examined(bus: Pgbus, *, with_code: bool) -> Diagnosis:
     with database.autocommit() as connection:
         code = deployment.misfits(connection) if with_code else None
         broken = tuple(liveness.broken(connection, bus.settings))
-        hints = health.hints(connection, bus.settings)
+        trouble = health.hints(connection, bus.settings)
     unfit = code is not None and bool(code.not_loaded or code.undeclared)
     return Diagnosis(
-        healthy=not (broken or unfit), schema=(), code=code, broken_runs=broken, hints=hints
+        healthy=not (broken or unfit), schema=(), code=code, broken_runs=broken, hints=trouble
     )
 
 
@@ -122,48 +122,10 @@ def _told_of_runs(broken: Iterable[BrokenRun]) -> Iterator[str]:
         yield _section(title, rows)
 
 
-#: What a kind of hints is told under, each in a line of its own; a service that lacks is one sentence.
-_TITLES = {
-    Problem.UNREAD_QUEUE: "queues that no worker serves (name them with --queues)",
-    Problem.PAUSED_QUEUE: "queues that are paused (pgbus queues resume)",
-    Problem.NO_LISTEN: "workers that no notification reaches, so that they poll (see listen_url)",
-    Problem.VACUUM_HELD_BACK: "transactions that keep dead rows from being cleaned up (end them)",
-    Problem.BLOATED_QUEUE: "queues whose tables are full of dead rows (see to autovacuum)",
-    Problem.CLOCKS_APART: "processes whose clocks differ from the database's (see to NTP)",
-}
-
-
-def _told_of_hints(hints: Collection[Hint], zone: ZoneInfo) -> Iterator[str]:
-    for hint in hints:
-        if hint.problem is Problem.NO_WORKER:
-            yield "Hint: no worker runs: steps and jobs wait for one (pgbus start, pgbus worker)."
-        if hint.problem is Problem.NO_DISPATCHER:
-            past = _counted(hint.number or 0, "deadline")
-            yield (
-                "Hint: no dispatcher runs: deadlines, far-off steps and repairs wait for one (pgbus start, "
-                f"pgbus dispatcher); past by now: {past}."
-            )
-    for problem, title in _TITLES.items():
-        if rows := [_facts(hint, zone) for hint in hints if hint.problem is problem]:
-            yield _section(f"Hint: {title}:", rows)
-
-
-def _facts(hint: Hint, zone: ZoneInfo) -> list[str]:
-    since = f"since {at(hint.since, zone)}" if hint.since else ""
-    match hint.problem:
-        case Problem.UNREAD_QUEUE:
-            facts = [_counted(hint.number or 0, "due message")]
-        case Problem.PAUSED_QUEUE:
-            facts = [_counted(hint.number or 0, "due message"), since]
-        case Problem.BLOATED_QUEUE:
-            vacuumed = f"vacuumed at {at(hint.since, zone)}" if hint.since else "never vacuumed"
-            facts = [_counted(hint.number or 0, "dead row"), vacuumed]
-        case Problem.CLOCKS_APART:
-            seconds = hint.seconds or 0.0
-            facts = [f"{abs(seconds):.1f} s {'ahead' if seconds > 0 else 'behind'}"]
-        case _:
-            facts = [since]
-    return [hint.subject or "", *facts]
+def _told_of_hints(found: Iterable[Hint], zone: ZoneInfo) -> Iterator[str]:
+    """Yield the hints, the worst first; those that one thing mends in one section."""
+    for mend, alike in groupby(found, hints.mend):
+        yield "\n".join([*(f"Hint: {hints.trouble(hint, zone)}" for hint in alike), f"  {mend}"])
 
 
 def _counted(number: int, noun: str) -> str:

@@ -10,7 +10,6 @@ from pgbus.engine.cli.documents import document
 from pgbus.engine.cli.failures import DatabaseAway, Incomplete, Refused
 from pgbus.engine.cli.tables import printable
 from pgbus.engine.jobs.control import Effect
-from pgbus.engine.runner.bulk import LIMIT
 
 if TYPE_CHECKING:
     from pgbus.engine.runner.bulk import BulkResult
@@ -33,7 +32,7 @@ def tell_effect(queue: str, message_id: int, effect: Effect, done: str, *, as_js
     click.echo(document(answer) if as_json else printable(text))
 
 
-def tell_result(result: BulkResult, done: str, *, limit: int = LIMIT, as_json: bool) -> None:
+def tell_result(result: BulkResult, done: str, *, limit: int, as_json: bool) -> None:
     """Print what became of many, of at most `limit`; end in another exit code when that is not all well."""
     stopped = result.may_be_more and result.taken < limit
     if as_json:

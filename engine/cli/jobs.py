@@ -11,8 +11,8 @@ import click
 from pgbus.engine.cli.app import app_option, opened
 from pgbus.engine.cli.documents import document
 from pgbus.engine.cli.messages import cursor_options, messages_text, paged, placed
+from pgbus.engine.cli.on_messages import filter_options, message_verb, pressed
 from pgbus.engine.cli.options import Count, json_option
-from pgbus.engine.cli.presses import filter_options, message_or_all, press_options, pressed
 from pgbus.engine.cli.sentences import at
 from pgbus.engine.cli.tables import shortened, table
 from pgbus.engine.insights import jobs as insights
@@ -32,6 +32,13 @@ _enqueued_option = click.option(
     is_flag=True,
     help="All that wait, not only those that failed and are tried again.",
 )
+
+
+def _check_error(error_class: str | None, *, enqueued: bool) -> None:
+    if enqueued and error_class is not None:
+        raise click.UsageError(
+            "--error narrows those that failed; --enqueued is for all that wait."
+        )
 
 
 @click.group()
@@ -60,6 +67,7 @@ def list_command(
 
     With --enqueued all that wait, in the order of their queues.
     """
+    _check_error(filters["error_class"], enqueued=enqueued)
     wanted = JobFilter(**filters)
     place: dict[str, Any] = {"limit": limit, "after": after, "before": before}
     with opened(app) as bus:
@@ -76,30 +84,25 @@ def list_command(
     click.echo(document(page) if as_json else text(zone))
 
 
-@jobs.command()
-@message_or_all
-@filter_options
-@press_options
+@message_verb(jobs)
 def retry(**given: Any) -> None:
     """Let a job run now, or all failed ones that match.
 
     It is one that waits for its retry or its time.
     """
-    pressed(given, control.retry_job, Press.RETRY_FAILED, "Retried")
+    pressed(given, control.retry_job, Press.RETRY_FAILED)
 
 
-@jobs.command()
-@message_or_all
+@message_verb(jobs)
 @_enqueued_option
-@filter_options
-@press_options
 def discard(*, enqueued: bool, **given: Any) -> None:
     """Archive a job that is not to run (again), or all that match.
 
     A batch counts its job as discarded. Jobs that a worker has in hand are left alone.
     """
+    _check_error(given["error_class"], enqueued=enqueued)
     every = Press.DISCARD_ENQUEUED if enqueued else Press.DISCARD_FAILED
-    pressed(given, control.discard_job, every, "Discarded")
+    pressed(given, control.discard_job, every)
 
 
 def _failed_text(page: FailedPage, zone: ZoneInfo) -> str:

@@ -10,9 +10,9 @@ import click
 
 
 class Count(click.IntRange):
-    """A whole number of at least 1."""
+    """A whole number from 1 on."""
 
-    def __init__(self, most: int | None = None) -> None:
+    def __init__(self, most: int) -> None:
         super().__init__(1, most)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -20,8 +20,7 @@ class Count(click.IntRange):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
-            wanted = "of at least 1" if self.max is None else f"from 1 to {self.max}"
-            self.fail(f"{value!r} is not a whole number {wanted}.", param, ctx)
+            self.fail(f"{value!r} is not a whole number from 1 to {self.max}.", param, ctx)
 
 
 def _default_actor() -> str:

@@ -107,7 +107,7 @@ def dispatcher(ctx: click.Context, app: str, supervisor: int | None) -> None:
 @app_option()
 @click.option(
     "--limit",
-    type=Count(),
+    type=Count(10_000),
     default=100,
     show_default=True,
     help="At most so many processes, the silent ones first.",

@@ -8,7 +8,9 @@ from zoneinfo import ZoneInfo
 import click
 
 from pgbus.engine.cli.app import app_option, opened
+from pgbus.engine.cli.bulk import check_can_ask, confirm, counted, progress
 from pgbus.engine.cli.documents import document
+from pgbus.engine.cli.failures import Incomplete
 from pgbus.engine.cli.messages import cursor_options, messages_text, placed
 from pgbus.engine.cli.options import Count, actor_option, json_option, reason_option
 from pgbus.engine.cli.sentences import at
@@ -24,6 +26,11 @@ if TYPE_CHECKING:
 
     from pgbus.engine.insights.queues import DeadLetters, QueueDepth, QueuePause
     from pgbus.engine.jobs.control import Purged
+
+_JOBS = ("job", "jobs")
+_PURGE_EFFECT = (
+    "Each goes to the archive; a batch counts its job as discarded. Messages of runs stay."
+)
 
 _name_argument = click.argument("queue", metavar="NAME")
 
@@ -114,16 +121,27 @@ def resume(queue: str, app: str | None, *, as_json: bool, **by: Any) -> None:
 
 
 @_verb
-@click.option("--yes", is_flag=True, required=True, help="Nothing is done without.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 def purge(queue: str, app: str | None, *, as_json: bool, yes: bool, **by: Any) -> None:
-    """Discard the jobs that wait in a queue.
+    """Discard the jobs that wait in a queue when the command begins.
 
     Runs' messages stay, and what workers have in hand. The messages are kept in the queue's archive for a while.
+    Ctrl-C ends it after the transaction in hand.
     """
-    del yes
+    check_can_ask(yes=yes)
     with opened(app) as bus:
-        purged = control.purge_queue(bus.services, queue, **by)
-    click.echo(document(purged) if as_json else printable(f"{queue}: {_purged(purged)}"))
+        found = control.purgeable(bus.services, queue)
+        if found.jobs and not yes:
+            confirm(f"Discard {counted(found.jobs, _JOBS)} of {queue}? {_PURGE_EFFECT}")
+        with progress(found.jobs, hidden=as_json) as shown:
+            purged = control.purge_queue(
+                bus.services, queue, found=found, goes_on=shown.goes_on, **by
+            )
+    stopped = shown.interrupted and purged.may_be_more
+    text = f"{queue}: {_purged(purged, stopped=stopped)}"
+    click.echo(document(purged) if as_json else printable(text))
+    if stopped:
+        click.get_current_context().exit(Incomplete.exit_code)
 
 
 def _row(depth: QueueDepth, pause: QueuePause | None, zone: ZoneInfo) -> tuple[str, ...]:
@@ -146,14 +164,15 @@ def _paused(pause: QueuePause, zone: ZoneInfo) -> str:
     return f"paused by {pause.actor} since {at(pause.since, zone)}{because}"
 
 
-def _purged(purged: Purged) -> str:
+def _purged(purged: Purged, *, stopped: bool) -> str:
     left = [
         f"{_number(number)} {what} stay"
         for number, what in ((purged.steps, "of runs"), (purged.in_hand, "in workers' hands"))
         if number
     ]
-    more = ["there may be more; ask again"] if purged.may_be_more else []
-    return "; ".join([f"{purged.discarded} jobs discarded", *left, *more])
+    more = "stopped before all were taken" if stopped else "there may be more; ask again"
+    done = f"{counted(purged.discarded, _JOBS)} discarded"
+    return "; ".join([done, *left, *([more] if purged.may_be_more else [])])
 
 
 def _number(number: int) -> str:

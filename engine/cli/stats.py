@@ -170,9 +170,10 @@ def _headline(headline: Headline | None, zone: ZoneInfo) -> str:
 
 def _steps(steps: Sequence[StepInsight]) -> str:
     rows = [
-        (one.step_name, _by_status(one.here), *_shares(one.figures), _about(one)) for one in steps
+        (one.step_name, _by_status(one.here), str(one.stuck), *_shares(one.figures), _about(one))
+        for one in steps
     ]
-    return table(("step", "now", *_SHARES, ""), rows)
+    return table(("step", "now", "attention", *_SHARES, ""), rows)
 
 
 def _shares(figures: Figures) -> Iterator[str]:
@@ -209,13 +210,18 @@ def _timeout(one: StepInsight) -> str:
 
 def _revisions(revisions: Sequence[Revision], zone: ZoneInfo) -> list[str]:
     """Return a table of the revisions, each with its steps; none without any."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for one in revisions:
         name = one.revision or _UNKNOWN
-        rows.append((name, "all", *_shares(one.total), f"first at {at(one.first_at, zone)}"))
+        about = f"first seen {at(one.first_at, zone)}"
+        rows.append(
+            (name, "all", *_shares(one.total), f"running, {about}" if one.running else about)
+        )
         for step, figures in sorted(one.by_step.items()):
             rise = one.worse.get(step)
+            longer = one.slower.get(step)
             told = [f"fails {100 * rise:.1f} points more"] if rise is not None else []
+            told += [f"p95 {duration(longer)} longer"] if longer is not None else []
             told += ["few samples"] if figures.few else []
             rows.append((name, step, *_shares(figures), ", ".join(told)))
     return [table(("revision", "step", *_SHARES, ""), rows)] if rows else []

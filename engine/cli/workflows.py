@@ -14,10 +14,11 @@ import click
 from pgbus.engine import codec
 from pgbus.engine.cli.answers import detail_text, oldest_first, page_text
 from pgbus.engine.cli.app import app_option, opened
-from pgbus.engine.cli.bulk import ALL_HELP, or_all
+from pgbus.engine.cli.bulk import ALL_HELP
 from pgbus.engine.cli.documents import document
 from pgbus.engine.cli.failures import Refused
 from pgbus.engine.cli.filters import class_hint, run_filters
+from pgbus.engine.cli.on_runs import or_all
 from pgbus.engine.cli.options import Count, actor_option, json_option, reason_option
 from pgbus.engine.cli.sentences import at, state_sentence, typed
 from pgbus.engine.cli.tables import printable
@@ -152,7 +153,7 @@ def list_command(
 @app_option()
 @click.option(
     "--limit",
-    type=Count(),
+    type=Count(10_000),
     default=100,
     show_default=True,
     help="At most this many of the newest attempts, signals and events.",

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pgbus.engine.insights import messages as listing
 from pgbus.engine.insights import queues
 from pgbus.engine.insights.documents import Document
-from pgbus.engine.insights.jobs import LONGEST_MESSAGE, JobFilter, JobKey
+from pgbus.engine.insights.jobs import LONGEST_MESSAGE, JobFilter
+from pgbus.engine.insights.matches import matches
 from pgbus.engine.insights.messages import Search
 from pgbus.engine.queues import dead_letter_name
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from pgbus.engine.insights.matches import Matches
     from pgbus.engine.insights.messages import Message
     from pgbus.engine.settings import Settings
     from pgbus.engine.storage.database import Connection
@@ -75,11 +77,7 @@ _CONDITIONS = {
     "error_class": f"{_HEADER} ->> 'error_class' = CAST(:error_class AS text)",
 }
 
-_UNTIL = """
-SELECT '{queue}', m.msg_id, m.read_ct FROM pgmq."q_{queue}" m
- WHERE m.enqueued_at <= CAST(:until AS timestamptz) AND {condition}
- ORDER BY m.msg_id LIMIT CAST(:limit AS integer)
-"""
+_UNTIL = "m.enqueued_at <= CAST(:until AS timestamptz)"
 
 
 def page(
@@ -129,20 +127,29 @@ def one(
 
 
 def until(
-    connection: Connection, settings: Settings, wanted: JobFilter, *, until: datetime, limit: int
-) -> list[JobKey]:
-    """Return the dead letters that match and were there at the moment, the oldest of each queue first."""
-    found: list[JobKey] = []
-    for queue in _queues(connection, settings, wanted):
-        rows = connection.rows(
-            _UNTIL.replace("{condition}", _condition(wanted)).replace("{queue}", queue),
-            until=until,
-            job=wanted.job,
-            error_class=wanted.error_class,
-            limit=limit - len(found),
-        )
-        found.extend(JobKey(*row) for row in rows)
-    return found
+    connection: Connection,
+    settings: Settings,
+    wanted: JobFilter,
+    *,
+    until: datetime,
+    limit: int,
+    after: str | None = None,
+) -> Matches:
+    """Return the dead letters that match and were there at the moment, the oldest of each queue first.
+
+    Raise `QueueNotFound`, and `BadCursor` for a text that is no place.
+    """
+    return matches(
+        connection,
+        settings,
+        _queues(connection, settings, wanted),
+        f"{_UNTIL} AND {_condition(wanted)}",
+        limit=limit,
+        after=after,
+        until=until,
+        job=wanted.job,
+        error_class=wanted.error_class,
+    )
 
 
 def _queues(connection: Connection, settings: Settings, wanted: JobFilter) -> list[str]:

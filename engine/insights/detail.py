@@ -102,7 +102,6 @@ class RunDetail:
     steps: tuple[StepOfRun, ...]
     rerun_of: RelatedRun | None
     reruns: tuple[RelatedRun, ...]
-    class_loaded: bool
     available_actions: tuple[Verb, ...]
     resume: ResumePlan | None
     attempts: tuple[Attempt, ...]
@@ -192,7 +191,6 @@ def detail(
         steps=_steps(connection, definition, run) if definition else (),
         rerun_of=RelatedRun(rerun_of, status and RunStatus(status)) if rerun_of else None,
         reruns=_reruns(connection, workflow_id),
-        class_loaded=run.class_loaded,
         available_actions=available_actions(
             run.status, run.attempt_status, class_loaded=run.class_loaded
         ),

@@ -9,6 +9,7 @@ from pgbus.engine.errors import MessageNotFound
 from pgbus.engine.insights import cursors, queues
 from pgbus.engine.insights import messages as listing
 from pgbus.engine.insights.documents import Document
+from pgbus.engine.insights.matches import JobKey, matches
 from pgbus.engine.insights.messages import MessageState, Search
 from pgbus.engine.storage.messages import IS_IN_HAND, IS_STEP
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
+    from pgbus.engine.insights.matches import Matches
     from pgbus.engine.insights.messages import Message, MessagePage
     from pgbus.engine.settings import Settings
     from pgbus.engine.storage.database import Connection
@@ -76,12 +78,11 @@ class FailedJobDetail:
 
 
 @dataclass(frozen=True, slots=True)
-class JobKey:
-    """A job that was found, and how often it had been delivered then."""
+class EnqueuedCount:
+    """How many jobs were counted; with `at_least` messages were left that nobody looked at."""
 
-    queue: str
-    message_id: int
-    read_count: int
+    number: int
+    at_least: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +144,15 @@ SELECT '{queue}', m.msg_id, m.vt, m.vt <= statement_timestamp(), m.read_ct FROM 
 
 _COUNT = "SELECT count(*) FROM (SELECT FROM {schema}.failed_jobs LIMIT CAST(:limit AS integer)) f"
 
-#: Jobs that nobody has in hand, the oldest first.
-_FREE = f"""
-SELECT '{{queue}}' AS queue, m.msg_id, m.read_ct, m.enqueued_at FROM pgmq."q_{{queue}}" m
- WHERE NOT {IS_STEP} AND NOT {IS_IN_HAND} AND m.enqueued_at <= CAST(:until AS timestamptz) AND {{condition}}
- ORDER BY m.msg_id LIMIT CAST(:limit AS integer)
+#: Of the oldest messages of a queue: how many are jobs, and how many they are.
+_COUNT_ENQUEUED = f"""
+SELECT count(*) FILTER (WHERE NOT m.is_step), count(*)
+  FROM (SELECT {IS_STEP} AS is_step FROM pgmq."q_{{queue}}" m
+         ORDER BY m.msg_id LIMIT CAST(:limit AS integer)) m
 """
+
+#: Jobs that nobody has in hand.
+_FREE = f"NOT {IS_STEP} AND NOT {IS_IN_HAND} AND m.enqueued_at <= CAST(:until AS timestamptz)"
 
 
 def enqueued(
@@ -228,6 +232,20 @@ def count_failed(connection: Connection, *, cap: int = queues.CAP) -> int:
     return int(number)
 
 
+def count_enqueued(
+    connection: Connection, settings: Settings, *, cap: int = queues.CAP
+) -> EnqueuedCount:
+    """Count what waits in the queues and is no run's, among the `cap` oldest messages of each and one more."""
+    asked = [
+        _COUNT_ENQUEUED.replace("{queue}", queue)
+        for queue in _queues(connection, settings, JobFilter())
+    ]
+    counted = connection.rows(" UNION ALL ".join(asked), limit=cap + 1) if asked else []
+    return EnqueuedCount(
+        sum(number for number, _ in counted), at_least=any(seen > cap for _, seen in counted)
+    )
+
+
 def failed_until(
     connection: Connection, settings: Settings, wanted: JobFilter, *, until: datetime, limit: int
 ) -> list[JobKey]:
@@ -242,20 +260,28 @@ def failed_until(
 
 
 def enqueued_until(
-    connection: Connection, settings: Settings, wanted: JobFilter, *, until: datetime, limit: int
-) -> list[JobKey]:
-    """Return the jobs that match, were enqueued by the moment and are in nobody's hands, in order."""
-    statement = _FREE.replace("{condition}", "true" if wanted.job is None else _IS_OF_JOB)
-    found: list[JobKey] = []
-    for queue in _queues(connection, settings, wanted):
-        rows = connection.rows(
-            statement.replace("{queue}", queue),
-            until=until,
-            job=wanted.job,
-            limit=limit - len(found),
-        )
-        found.extend(JobKey(*row[:3]) for row in rows)
-    return found
+    connection: Connection,
+    settings: Settings,
+    wanted: JobFilter,
+    *,
+    until: datetime,
+    limit: int,
+    after: str | None = None,
+) -> Matches:
+    """Return the jobs that match, were enqueued by the moment and are in nobody's hands, in order.
+
+    Raise `QueueNotFound`, and `BadCursor` for a text that is no place.
+    """
+    return matches(
+        connection,
+        settings,
+        _queues(connection, settings, wanted),
+        _FREE if wanted.job is None else f"{_FREE} AND {_IS_OF_JOB}",
+        limit=limit,
+        after=after,
+        until=until,
+        job=wanted.job,
+    )
 
 
 def _queues(connection: Connection, settings: Settings, wanted: JobFilter) -> list[str]:

@@ -107,7 +107,7 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class Place:
     """Just behind a message."""
 
     queue: str
@@ -115,6 +115,7 @@ class _Place:
 
     @classmethod
     def parse(cls, text: str) -> Self:
+        """Return the place that a text names; raise `BadCursor`."""
         queue, _, number = text.rpartition(":")
         if not (
             queue and number.isascii() and number.isdigit() and len(number) < len(str(_GREATEST_ID))
@@ -195,7 +196,7 @@ def rows(
     """Return the rows of a page, those of `message` with more columns at their end."""
     backwards = before is not None
     given = before if backwards else after
-    place = None if given is None else _Place.parse(given)
+    place = None if given is None else Place.parse(given)
     seen: list[tuple[Any, ...]] = []
     end = place
     for _ in range(_MOST_LOOKS):
@@ -207,7 +208,7 @@ def rows(
             seen, end = _looked(connection, statement, limit, parameters)
         if seen or end is None:
             break
-    begin = _Place(*seen[0][:2]) if seen and place is not None else None
+    begin = Place(*seen[0][:2]) if seen and place is not None else None
     if backwards:
         return Found(seen[::-1], _text(begin), _text(end))
     return Found(seen, _text(end), _text(begin))
@@ -215,18 +216,18 @@ def rows(
 
 def _looked(
     connection: Connection, statement: str, limit: int, parameters: dict[str, object]
-) -> tuple[list[tuple[Any, ...]], _Place | None]:
+) -> tuple[list[tuple[Any, ...]], Place | None]:
     """Return the first rows that were found, and where to go on; None at an end."""
     seen: list[tuple[Any, ...]] = []
     window = max(_WINDOW, limit + 1)
     for row in connection.rows(statement, window=window, inline=INLINE, **parameters):
         queue, message_id, matches, ends = row[:4]
         if len(seen) == limit:
-            return seen, _Place(*seen[-1][:2])
+            return seen, Place(*seen[-1][:2])
         if matches:
             seen.append(row)
         if ends:
-            return seen, _Place(queue, message_id)
+            return seen, Place(queue, message_id)
     return seen, None
 
 
@@ -282,7 +283,7 @@ def _statement(
     settings: Settings,
     search: Search,
     more_columns: str,
-    place: _Place | None,
+    place: Place | None,
     *,
     backwards: bool,
 ) -> str | None:
@@ -290,12 +291,12 @@ def _statement(
     direction = "DESC" if search.newest_first != backwards else "ASC"
     parts = [
         _QUEUES_MESSAGES.replace("{condition}", search.condition)
-        .replace("{beside}", beside)
+        .replace("{beside}", where)
         .replace("{direction}", direction)
         .replace("{number}", str(number))
         .replace("{queue}", queue)
         for number, queue in enumerate(search.queues)
-        if (beside := _beside(settings, queue, place, direction, backwards=backwards))
+        if (where := beside(settings, queue, place, direction, backwards=backwards))
     ]
     if not parts:
         return None
@@ -307,8 +308,13 @@ def _statement(
     )
 
 
-def _beside(
-    settings: Settings, queue: str, place: _Place | None, direction: str, *, backwards: bool
+def beside(
+    settings: Settings,
+    queue: str,
+    place: Place | None,
+    direction: str = "ASC",
+    *,
+    backwards: bool = False,
 ) -> str | None:
     """Return the condition on a queue's messages beyond the place; None when all are before it."""
     if place is None:
@@ -340,5 +346,5 @@ def _state(*, due: bool, to_be_retried: bool, read: bool) -> MessageState:
     return MessageState.IN_HAND if read else MessageState.LATER
 
 
-def _text(place: _Place | None) -> str | None:
+def _text(place: Place | None) -> str | None:
     return None if place is None else str(place)

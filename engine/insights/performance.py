@@ -10,6 +10,7 @@ from pgbus.engine.definition import registry
 from pgbus.engine.errors import ClassNotFound
 from pgbus.engine.insights import figures, headline, stuck, throughput
 from pgbus.engine.insights.figures import Figures, Percentiles
+from pgbus.engine.insights.stuck import StuckReason
 from pgbus.engine.states import ONGOING, RunStatus
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pgbus.engine.definition.step import Step
     from pgbus.engine.insights.figures import Attempts, Revision
     from pgbus.engine.insights.headline import Headline
+    from pgbus.engine.insights.stuck import StuckAtStep
     from pgbus.engine.insights.throughput import Bucket
     from pgbus.engine.insights.windows import Span
     from pgbus.engine.settings import Settings
@@ -36,7 +38,8 @@ _EDGES = (
 class StepInsight:
     """A step: who sits at it now, and how its attempts that ended in the span went.
 
-    `here` counts the ongoing runs by status. `declared`: the loaded class has it, live; else it is a
+    `here` counts the ongoing runs by status, `paused` those of them that are by why; `stuck` need attention, the
+    paused ones too. `declared`: the loaded class has it, live; else it is a
     gravestone of that (`removed`), or only the runs know it. A step that waits has the signal's description
     in `waits_for`, and `wait_timeout` unless each run decides (`dynamic_timeout`) or none does. `wait` is how
     long after the step before it is due.
@@ -51,6 +54,8 @@ class StepInsight:
     wait_timeout: timedelta | None
     dynamic_timeout: bool
     here: Mapping[RunStatus, int]
+    paused: Mapping[StuckReason, int]
+    stuck: int
     figures: Figures
 
 
@@ -58,12 +63,13 @@ class StepInsight:
 class Reached:
     """How many of the runs that started in the span have an attempt of a step, and where they are now.
 
-    `here` counts those that are at it now by status, ongoing ones only.
+    `here` counts those that are at it now by status, ongoing ones only; `paused` those of them that are by why.
     """
 
     step_name: str
     runs: int
     here: Mapping[RunStatus, int]
+    paused: Mapping[StuckReason, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +135,14 @@ SELECT current_step, status, count(*) FROM {schema}.workflows
  GROUP BY current_step, status
 """
 
-#: Where those are now that started in the span, the ended ones without a step.
-_NOW = """
-SELECT CASE WHEN ended_at IS NULL THEN current_step END, status, count(*)
-  FROM {schema}.workflows
- WHERE workflow_class = :workflow_class AND lane IN ('moving', 'waiting', 'paused', 'finished', 'cancelled')
-   AND created_at >= CAST(:since AS timestamptz) AND created_at < CAST(:until AS timestamptz)
- GROUP BY 1, 2
+#: Where those are now that started in the span, the ended ones without a step, and why they are paused.
+_NOW = f"""
+SELECT CASE WHEN w.ended_at IS NULL THEN w.current_step END, w.status,
+       CASE w.lane WHEN 'paused' THEN {stuck.WHY_PAUSED} END, count(*)
+  FROM {stuck.WITH_HELD}
+ WHERE w.workflow_class = :workflow_class AND w.lane IN ('moving', 'waiting', 'paused', 'finished', 'cancelled')
+   AND w.created_at >= CAST(:since AS timestamptz) AND w.created_at < CAST(:until AS timestamptz)
+ GROUP BY 1, 2, 3
 """
 
 #: The index of the ends has all that is asked. The whole comes without a bin. A clock that was put back makes no
@@ -176,7 +183,7 @@ def performance(
         started=sum(bucket.started for bucket in buckets),
         finished=sum(bucket.finished for bucket in buckets),
         cancelled=sum(bucket.cancelled for bucket in buckets),
-        steps=_steps(definition, here, attempts),
+        steps=_steps(definition, here, stuck_at, attempts),
         throughput=buckets,
         durations=_durations(connection, span, workflow_class),
         funnel=_funnel(connection, span, workflow_class, definition, attempts.reached),
@@ -201,13 +208,20 @@ def _by_status(counts: Iterable[Mapping[RunStatus, int]]) -> dict[RunStatus, int
 
 
 def _steps(
-    definition: Definition | None, here: Here, attempts: Attempts
+    definition: Definition | None, here: Here, stuck_at: Iterable[StuckAtStep], attempts: Attempts
 ) -> tuple[StepInsight, ...]:
+    at = {one.step_name: one for one in stuck_at}
     declared = {step.name: step for step in definition.steps} if definition else {}
     live = [name for name, step in declared.items() if not step.removed]
     told = {*here, *(name for name, found in attempts.by_step.items() if found.ended)}
     return tuple(
-        _step(name, declared.get(name), here.get(name, {}), attempts.by_step.get(name, Figures()))
+        _step(
+            name,
+            declared.get(name),
+            here.get(name, {}),
+            at.get(name),
+            attempts.by_step.get(name, Figures()),
+        )
         for name in _in_order(live, told)
     )
 
@@ -218,7 +232,11 @@ def _in_order(first: Sequence[str], others: Iterable[str]) -> list[str]:
 
 
 def _step(
-    name: str, step: Step | None, here: Mapping[RunStatus, int], attempts: Figures
+    name: str,
+    step: Step | None,
+    here: Mapping[RunStatus, int],
+    stuck_at: StuckAtStep | None,
+    attempts: Figures,
 ) -> StepInsight:
     timeout = step.wait_timeout if step else None
     return StepInsight(
@@ -231,6 +249,8 @@ def _step(
         wait_timeout=None if callable(timeout) else timeout,
         dynamic_timeout=callable(timeout),
         here=here,
+        paused=stuck_at.paused if stuck_at else {},
+        stuck=stuck_at.runs if stuck_at else 0,
         figures=attempts,
     )
 
@@ -244,17 +264,20 @@ def _funnel(
 ) -> Funnel:
     asked = {"workflow_class": workflow_class, "since": span.since, "until": span.until}
     now: Here = defaultdict(dict)
+    paused: dict[str, dict[StuckReason, int]] = defaultdict(dict)
     ended: dict[RunStatus, int] = {}
-    for step_name, status, runs in connection.rows(_NOW, **asked):
+    for step_name, status, reason, runs in connection.rows(_NOW, **asked):
         if step_name is None:
             ended[RunStatus(status)] = runs
-        else:
-            now[step_name][RunStatus(status)] = runs
+            continue
+        now[step_name][RunStatus(status)] = now[step_name].get(status, 0) + runs
+        if reason is not None:
+            paused[step_name][StuckReason(reason)] = runs
     live = [step.name for step in definition.steps if not step.removed] if definition else []
     return Funnel(
         started=sum(ended.values()) + sum(sum(count.values()) for count in now.values()),
         steps=tuple(
-            Reached(name, reached.get(name, 0), now.get(name, {}))
+            Reached(name, reached.get(name, 0), now.get(name, {}), paused.get(name, {}))
             for name in _in_order(live, {*now, *(name for name, runs in reached.items() if runs)})
         ),
         finished=ended.get(RunStatus.FINISHED, 0),

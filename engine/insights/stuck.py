@@ -6,10 +6,11 @@ what asks with them passes `parameters`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import product
-from typing import TYPE_CHECKING, Literal, get_args
+from itertools import groupby, product
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pgbus.engine.definition import registry
 from pgbus.engine.definition.policy import qualified_name
@@ -17,7 +18,7 @@ from pgbus.engine.errors import StepStalled
 from pgbus.engine.states import NEEDS_CLASS, Move, Verb
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
     from pgbus.engine.settings import Settings
@@ -102,7 +103,7 @@ class StuckGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
-    """The stuck runs of a class, or of all, as they were at the database's moment `as_of`.
+    """The stuck runs of a class, of one step of it, or of all, as they were at the database's moment `as_of`.
 
     `groups` are the 200 biggest, and `exhaustive` when there are no others; `total` counts the runs of
     those left out too. `by_class` is of all classes that have one, whichever was asked for.
@@ -117,11 +118,12 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class StuckAtStep:
-    """How many runs of a class are stuck at a step, and since when the first of them is."""
+    """How many runs of a class are stuck at a step, and since when the first of them is; `paused` ones by why."""
 
     step_name: str
     runs: int
     first_at: datetime
+    paused: Mapping[StuckReason, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,17 +217,21 @@ def parameters(settings: Settings, *, as_of: datetime | None = None) -> dict[str
 
 _FROM = "FROM {schema}.workflows w JOIN {schema}.workflow_steps s ON s.step_id = w.step_id"
 
+#: Runs, the paused ones each with its newest attempt `h` when that holds something; and why a run is paused.
 #: What failed is known by its error: so many runs are not read one by one, for an index holds all that is
 #: asked. Only of a body that ended after the pause is it not: one that asks for another attempt fails without an
 #: error, one skipped by a policy keeps its error without having failed. Those hold something.
+WITH_HELD = f"""
+{{schema}}.workflows w LEFT JOIN {{schema}}.workflow_steps h
+    ON h.step_id = w.settled_attempt AND h.held IS NOT NULL AND {_PAUSED}
+"""
+WHY_PAUSED = _why_paused("coalesce(h.status = 'failed', w.settled_error <> '')", "w.settled_error")
+
 _STUCK_PAUSED = f"""
-SELECT w.workflow_class, w.settled_step AS step_name,
-       {_why_paused("coalesce(h.status = 'failed', w.settled_error <> '')", "w.settled_error")} AS reason,
+SELECT w.workflow_class, w.settled_step AS step_name, {WHY_PAUSED} AS reason,
        nullif(w.settled_error, '') AS error_class, {held_end("h")} AS held, w.paused_at AS since,
        w.settled_attempt AS step_id
-  FROM {{schema}}.workflows w
-  LEFT JOIN {{schema}}.workflow_steps h ON h.step_id = w.settled_attempt AND h.held IS NOT NULL
- WHERE {_PAUSED}
+  FROM {WITH_HELD} WHERE {_PAUSED}
 """
 
 #: Every stuck run, once: each way of being stuck is found by an index of its own.
@@ -243,18 +249,24 @@ _STUCK = " UNION ALL ".join(
 #: Those of a class by step; of the others none is read.
 _AT_STEPS = f"""
 WITH s AS (
-SELECT w.settled_step AS step_name, w.paused_at AS since
-  FROM {{schema}}.workflows w WHERE {_PAUSED} AND w.workflow_class = :workflow_class
+SELECT w.settled_step AS step_name, {WHY_PAUSED} AS reason, w.paused_at AS since
+  FROM {WITH_HELD} WHERE {_PAUSED} AND w.workflow_class = :workflow_class
 UNION ALL
-SELECT s.step_name, {SINCE} {_FROM}
+SELECT s.step_name, '{StuckReason.OVERDUE}', {SINCE} {_FROM}
  WHERE {_OVERDUE} AND {awake(" AND m.workflow_class = :workflow_class")} AND w.workflow_class = :workflow_class
 UNION ALL
-SELECT s.step_name, {SINCE} {_FROM} WHERE {_WAITING} AND w.workflow_class = :workflow_class)
-SELECT step_name, count(*), min(since) FROM s GROUP BY step_name ORDER BY step_name
+SELECT s.step_name, '{StuckReason.WAITING_OVERDUE}', {SINCE} {_FROM}
+ WHERE {_WAITING} AND w.workflow_class = :workflow_class)
+SELECT step_name, reason, count(*), min(since) FROM s GROUP BY step_name, reason ORDER BY step_name
 """
 
-#: The biggest groups; before them, without a step, how many are stuck of each class, and of all. The newest
-#: run's attempt comes with the counting, in one pass, as the greatest pair of moment and attempt.
+_ASKED = """
+(workflow_class = :workflow_class OR CAST(:workflow_class AS text) IS NULL)
+AND (step_name = :step_name OR CAST(:step_name AS text) IS NULL)
+"""
+
+#: The biggest groups; before them, without a step, how many are stuck of each class, and of those asked for. The
+#: newest run's attempt comes with the counting, in one pass, as the greatest pair of moment and attempt.
 _GROUPS = f"""
 WITH stuck AS ({_STUCK}),
 groups AS MATERIALIZED (
@@ -263,11 +275,13 @@ SELECT workflow_class, step_name, reason, error_class, held, count(*) AS runs, m
   FROM stuck GROUP BY workflow_class, step_name, reason, error_class, held),
 biggest AS (
 SELECT * FROM groups
- WHERE workflow_class = :workflow_class OR CAST(:workflow_class AS text) IS NULL
+ WHERE {_ASKED}
  ORDER BY runs DESC, last_at DESC, workflow_class, step_name, reason, error_class, held
  LIMIT CAST(:limit AS integer))
 SELECT now(), workflow_class, NULL AS step_name, NULL AS reason, NULL AS error_class, NULL AS held,
-       coalesce(sum(runs), 0)::bigint AS runs, NULL AS first_at, NULL AS last_at, NULL, NULL, NULL
+       CASE grouping(workflow_class) WHEN 0 THEN sum(runs)::bigint
+            ELSE coalesce(sum(runs) FILTER (WHERE {_ASKED}), 0)::bigint END AS runs,
+       NULL AS first_at, NULL AS last_at, NULL, NULL, NULL
   FROM groups GROUP BY ROLLUP (workflow_class)
 UNION ALL
 SELECT now(), b.workflow_class, b.step_name, b.reason, b.error_class, b.held, b.runs, b.first_at, b.last_at,
@@ -311,11 +325,18 @@ SELECT w.workflow_id::text, w.updated_at
 
 
 def groups(
-    connection: Connection, settings: Settings, workflow_class: str | None = None
+    connection: Connection,
+    settings: Settings,
+    workflow_class: str | None = None,
+    step_name: str | None = None,
 ) -> Attention:
-    """Group the stuck runs by cause, the most first; of one class when it is given."""
+    """Group the stuck runs by cause, the most first; of one class, or one step of it, when it is given."""
     rows = connection.rows(
-        _GROUPS, workflow_class=workflow_class, limit=_MOST_GROUPS + 1, **parameters(settings)
+        _GROUPS,
+        workflow_class=workflow_class,
+        step_name=step_name,
+        limit=_MOST_GROUPS + 1,
+        **parameters(settings),
     )
     ((as_of, total),) = ((row[0], row[6]) for row in rows if row[1] is None)
     by_class = {row[1]: row[6] for row in rows if row[1] is not None and row[2] is None}
@@ -323,7 +344,7 @@ def groups(
     return Attention(
         groups=tuple(found[:_MOST_GROUPS]),
         exhaustive=len(found) <= _MOST_GROUPS,
-        total=total if workflow_class is None else by_class.get(workflow_class, 0),
+        total=total,
         by_class=by_class,
         as_of=as_of,
     )
@@ -350,7 +371,10 @@ def at_steps(
 ) -> tuple[StuckAtStep, ...]:
     """Count the stuck runs of a class by step, and tell since when the first is."""
     rows = connection.rows(_AT_STEPS, workflow_class=workflow_class, **parameters(settings))
-    return tuple(StuckAtStep(*row) for row in rows)
+    return tuple(
+        _at_step(step_name, [row[1:] for row in of_step])
+        for step_name, of_step in groupby(rows, key=itemgetter(0))
+    )
 
 
 def members(
@@ -372,6 +396,15 @@ def members(
         **parameters(settings, as_of=stuck_before),
     )
     return [Member(*row) for row in rows]
+
+
+def _at_step(step_name: str, by_reason: Sequence[tuple[Any, ...]]) -> StuckAtStep:
+    return StuckAtStep(
+        step_name,
+        sum(runs for _reason, runs, _first_at in by_reason),
+        min(first_at for _reason, _runs, first_at in by_reason),
+        {StuckReason(reason): runs for reason, runs, _ in by_reason if reason in PAUSED_REASONS},
+    )
 
 
 def _group(

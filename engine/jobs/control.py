@@ -6,7 +6,7 @@ A message is named by its queue's physical name and its id. Whoever comes second
 from __future__ import annotations
 
 import logging
-import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum, auto
 from typing import TYPE_CHECKING
@@ -16,12 +16,15 @@ from pgbus.engine.insights import queues
 from pgbus.engine.insights.messages import parsed_name
 from pgbus.engine.jobs import batch
 from pgbus.engine.queues import PRIORITIES, parse_physical_name, physical_name
+from pgbus.engine.runner.bulk import half_a_minute
 from pgbus.engine.storage import dead_letters, jobs, messages
 from pgbus.engine.storage import queues as storage
 from pgbus.engine.storage.messages import Mark
 from pgbus.engine.storage.trail import cut
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
     from pgbus.engine.insights.queues import QueuePause
     from pgbus.engine.runner.services import Services
     from pgbus.engine.settings import Settings
@@ -32,9 +35,8 @@ _log = logging.getLogger("pgbus.jobs")
 #: What a message's id may be: PostgreSQL refuses to look for a greater one.
 _IDS = range(1, 2**63)
 
-#: Of a purge: messages that one transaction takes, and seconds after which no further one begins.
-_CHUNK = 1_000
-_LONGEST_SECONDS = 30.0
+#: Messages that one transaction of a purge looks at.
+_WINDOW = 2_000
 
 
 class Effect(StrEnum):
@@ -65,14 +67,22 @@ class PauseResult:
 class Purged:
     """How many jobs were discarded, and what was left: steps' messages, and jobs in workers' hands.
 
-    Those left are counted up to 10,000 and one. `may_be_more`: half a minute was not enough, or some were
-    locked or came back from a worker's hands meanwhile.
+    Those left are counted up to 10,000 and one. `may_be_more`: the time or who asked ended it before all were
+    taken, or some were locked or came back from a worker's hands meanwhile.
     """
 
     discarded: int
     steps: int
     in_hand: int
     may_be_more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Purgeable:
+    """How many jobs a purge would discard, and the newest message of each queue that it would look at."""
+
+    jobs: int
+    newest: Mapping[str, int]
 
 
 def pause_queue(
@@ -82,9 +92,7 @@ def pause_queue(
 
     They notice at once, without LISTEN within `polling_interval`. Raise `QueueNotFound`.
     """
-    by = _mark(actor, reason)
-    services.bus.check_schema()
-    with services.database.transaction() as connection:
+    with _asked(services, actor, reason) as (connection, by):
         storage.take_turns(connection)
         names = _all_of(connection, services.settings, logical)
         done = storage.pause(connection, names, actor=by.actor, reason=by.reason)
@@ -101,9 +109,7 @@ def resume_queue(
 
     Raise `QueueNotFound`, but not for one that was dropped while it was paused.
     """
-    by = _mark(actor, reason)
-    services.bus.check_schema()
-    with services.database.transaction() as connection:
+    with _asked(services, actor, reason) as (connection, by):
         storage.take_turns(connection)
         pause = queues.pauses(connection, services.settings).get(logical)
         if pause is None:
@@ -127,9 +133,7 @@ def retry_job(
 
     With `read_count`, as often as the caller saw it delivered, only if it was not since. Raise `QueueNotFound`.
     """
-    by = _mark(actor, reason)
-    services.bus.check_schema()
-    with services.database.transaction() as connection:
+    with _asked(services, actor, reason) as (connection, by):
         queues.check_holds_work(connection, services.settings, queue)
         if message_id not in _IDS:
             return Effect.GONE
@@ -154,9 +158,7 @@ def discard_job(
 
     `read_count` as in `retry_job`. Raise `QueueNotFound`.
     """
-    by = _mark(actor, reason)
-    services.bus.check_schema()
-    with services.database.transaction() as connection:
+    with _asked(services, actor, reason) as (connection, by):
         queues.check_holds_work(connection, services.settings, queue)
         if message_id not in _IDS:
             return Effect.GONE
@@ -197,9 +199,7 @@ def discard_dead_letter(
     services: Services, queue: str, message_id: int, *, actor: str, reason: str | None = None
 ) -> Effect:
     """Archive a dead letter; raise `QueueNotFound`."""
-    by = _mark(actor, reason)
-    services.bus.check_schema()
-    with services.database.transaction() as connection:
+    with _asked(services, actor, reason) as (connection, by):
         queues.check_holds_dead_letters(connection, services.settings, queue)
         if message_id not in _IDS:
             return Effect.GONE
@@ -208,23 +208,40 @@ def discard_dead_letter(
     return Effect.DONE if done else Effect.GONE
 
 
-def purge_queue(
-    services: Services, logical: str, *, actor: str, reason: str | None = None
-) -> Purged:
-    """Discard the jobs that are in a queue now, in all its priorities, but those that workers have in hand.
-
-    Messages of runs stay: the sweep would send them again. Jobs go by the thousand, a batch's members one
-    by one, each in a transaction of its own. Raise `QueueNotFound`.
-    """
-    by, last_start = _mark(actor, reason), time.monotonic() + _LONGEST_SECONDS
+def purgeable(services: Services, logical: str) -> Purgeable:
+    """Return what a purge would take of a queue now; raise `QueueNotFound`."""
     services.bus.check_schema()
     with services.database.autocommit() as connection:
-        names = queues.of_logical(connection, services.settings, logical)
-        newest = {queue: jobs.newest(connection, queue) for queue in names}
+        newest = _newest(connection, services.settings, logical)
+        free = [jobs.count_free(connection, queue, until=until) for queue, until in newest.items()]
+    return Purgeable(sum(free), newest)
+
+
+def purge_queue(
+    services: Services,
+    logical: str,
+    *,
+    actor: str,
+    reason: str | None = None,
+    found: Purgeable | None = None,
+    goes_on: Callable[[int], bool] | None = None,
+) -> Purged:
+    """Discard the jobs that are in a queue, in all its priorities, but those that workers have in hand.
+
+    With `found` those that were there then, else now. Messages of runs stay: the sweep would send them again.
+    Jobs go by up to 2,000, a batch's members one by one, each in a transaction of its own; `goes_on` is told how
+    many it discarded, and tells whether another may begin; without it that is so for half a minute. Raise
+    `QueueNotFound`.
+    """
+    services.bus.check_schema()
+    by, goes_on = _mark(actor, reason), goes_on or half_a_minute()
+    with services.database.autocommit() as connection:
+        newest = found.newest if found else _newest(connection, services.settings, logical)
     discarded = 0
-    for queue, until in newest.items():
-        discarded += _purge_free(services, queue, until, by, last_start)
-        discarded += _purge_members(services, queue, until, by, last_start)
+    for number in _purge(services, newest, by):
+        discarded += number
+        if not goes_on(number):
+            break
     with services.database.autocommit() as connection:
         left = [
             jobs.left(connection, queue, until=until, limit=queues.CAP + 1)
@@ -235,34 +252,37 @@ def purge_queue(
         discarded=discarded,
         steps=sum(one.steps for one in left),
         in_hand=sum(one.in_hand for one in left),
-        may_be_more=time.monotonic() > last_start or any(one.others for one in left),
+        may_be_more=any(one.others for one in left),
     )
 
 
-def _purge_free(services: Services, queue: str, until: int, by: Mark, last_start: float) -> int:
-    total, discarded = 0, _CHUNK
-    while discarded == _CHUNK and time.monotonic() <= last_start:
-        with services.database.transaction() as connection:
-            discarded = jobs.withdraw_free(connection, queue, until=until, limit=_CHUNK, by=by)
-        total += discarded
-    return total
+def _newest(connection: Connection, settings: Settings, logical: str) -> Mapping[str, int]:
+    names = queues.of_logical(connection, settings, logical)
+    return {queue: jobs.newest(connection, queue) for queue in names}
 
 
-def _purge_members(services: Services, queue: str, until: int, by: Mark, last_start: float) -> int:
+def _purge(services: Services, newest: Mapping[str, int], by: Mark) -> Iterator[int]:
+    """Yield after each transaction how many jobs it discarded, window by window: most messages may be runs'."""
+    for queue, until in newest.items():
+        after = 0
+        while after < until:
+            with services.database.transaction() as connection:
+                end = jobs.window_end(connection, queue, after=after, until=until, window=_WINDOW)
+                discarded = jobs.withdraw_free(connection, queue, after=after, until=end, by=by)
+            yield discarded
+            yield from _purge_members(services, queue, after, end, by)
+            after = end
+
+
+def _purge_members(
+    services: Services, queue: str, after: int, until: int, by: Mark
+) -> Iterator[int]:
     """Discard the members one by one: two who discard several at once would wait for each other's counters."""
-    total, after = 0, 0
-    while time.monotonic() <= last_start:
-        with services.database.autocommit() as connection:
-            found = jobs.free_members(connection, queue, after=after, until=until, limit=_CHUNK)
-        for message_id in found:
-            if time.monotonic() > last_start:
-                return total
-            effect = discard_job(services, queue, message_id, actor=by.actor, reason=by.reason)
-            total += effect is Effect.DONE
-        if len(found) < _CHUNK:
-            return total
-        after = found[-1]
-    return total
+    with services.database.autocommit() as connection:
+        found = jobs.free_members(connection, queue, after=after, until=until)
+    for message_id in found:
+        effect = discard_job(services, queue, message_id, actor=by.actor, reason=by.reason)
+        yield int(effect is Effect.DONE)
 
 
 def _all_of(connection: Connection, settings: Settings, logical: str) -> list[str]:
@@ -305,6 +325,14 @@ def _effect(
     if standing.in_hand:
         return Effect.IN_HAND
     return Effect.DUE if standing.as_seen else Effect.MOVED_ON
+
+
+@contextmanager
+def _asked(services: Services, actor: str, reason: str | None) -> Iterator[tuple[Connection, Mark]]:
+    """Open a verb's transaction, with who asks for it and why."""
+    services.bus.check_schema()
+    with services.database.transaction() as connection:
+        yield connection, _mark(actor, reason)
 
 
 def _mark(actor: str, reason: str | None) -> Mark:

@@ -111,7 +111,7 @@ def on_runs(
     actor: str,
     reason: str | None,
     limit: int = LIMIT,
-    goes_on: Callable[[], bool] | None = None,
+    goes_on: Callable[[int], bool] | None = None,
 ) -> BulkResult:
     """Ask one of `VERBS` of runs as they were found, in the manner of `press`."""
     return press(
@@ -129,14 +129,14 @@ def press(
     *,
     limit: int,
     name: Callable[[T], str],
-    goes_on: Callable[[], bool] | None = None,
+    goes_on: Callable[[int], bool] | None = None,
 ) -> BulkResult:
     """Ask something of each that was found, at most `limit`; `ask` returns False of one that has moved on.
 
-    `name` is what one is called in the result and the log. `goes_on` tells after each whether another may be
-    taken; without it that is so for half a minute.
+    `name` is what one is called in the result and the log. `goes_on` is told how many more were taken, and tells
+    whether another may be; without it that is so for half a minute.
     """
-    endings = list(_endings(found[:limit], ask, name, goes_on or _half_a_minute()))
+    endings = list(_endings(found[:limit], ask, name, goes_on or half_a_minute()))
     failures = [ending for ending in endings if isinstance(ending, str)]
     return BulkResult(
         done=endings.count(_Ending.DONE),
@@ -148,22 +148,23 @@ def press(
     )
 
 
-def _half_a_minute() -> Callable[[], bool]:
+def half_a_minute() -> Callable[[int], bool]:
+    """Return what lets others be taken for so long from now."""
     last_start = time.monotonic() + _LONGEST_SECONDS
-    return lambda: time.monotonic() <= last_start
+    return lambda _taken: time.monotonic() <= last_start
 
 
 def _endings(
     found: Sequence[T],
     ask: Callable[[T], bool],
     name: Callable[[T], str],
-    goes_on: Callable[[], bool],
+    goes_on: Callable[[int], bool],
 ) -> Iterator[_Ending | str]:
     """Yield what became of each, a text where the verb failed, until it has to end."""
     for one in found:
         ending = _ending(one, ask, name)
         yield ending
-        if not goes_on() or ending is _Ending.IN_DOUBT:
+        if not goes_on(1) or ending is _Ending.IN_DOUBT:
             return
 
 

@@ -84,19 +84,26 @@ _NEWEST = 'SELECT max(msg_id) FROM pgmq."q_{queue}"'
 _FREE = f"NOT {IS_STEP} AND NOT {IS_IN_HAND} AND m.msg_id <= CAST(:until AS bigint)"
 _IS_MEMBER = "coalesce(m.message ? 'batch', false)"
 
+_COUNT_FREE = f'SELECT count(*) FROM pgmq."q_{{queue}}" m WHERE {_FREE}'
+
+_WINDOW_END = """
+SELECT msg_id FROM pgmq."q_{queue}" WHERE msg_id > CAST(:after AS bigint)
+ ORDER BY msg_id LIMIT 1 OFFSET CAST(:window AS integer) - 1
+"""
+
+_FREE_BEHIND = f"{_FREE} AND m.msg_id > CAST(:after AS bigint)"
+
 #: Notes on jobs of no batch that nobody has in hand why they are discarded.
 _MARK_FREE = f"""
 UPDATE pgmq."q_{{queue}}" m SET headers = {HEADERS} || {MARK}
  WHERE m.msg_id = ANY (ARRAY(
-    SELECT m.msg_id FROM pgmq."q_{{queue}}" m WHERE {_FREE} AND NOT {_IS_MEMBER}
-     ORDER BY m.msg_id LIMIT CAST(:limit AS integer) FOR UPDATE SKIP LOCKED))
+    SELECT m.msg_id FROM pgmq."q_{{queue}}" m WHERE {_FREE_BEHIND} AND NOT {_IS_MEMBER}
+       FOR UPDATE SKIP LOCKED))
 RETURNING m.msg_id
 """
 
 _FREE_MEMBERS = f"""
-SELECT m.msg_id FROM pgmq."q_{{queue}}" m
- WHERE {_FREE} AND {_IS_MEMBER} AND m.msg_id > CAST(:after AS bigint)
- ORDER BY m.msg_id LIMIT CAST(:limit AS integer)
+SELECT m.msg_id FROM pgmq."q_{{queue}}" m WHERE {_FREE_BEHIND} AND {_IS_MEMBER} ORDER BY m.msg_id
 """
 
 _LEFT = f"""
@@ -252,15 +259,27 @@ def newest(connection: Connection, queue: str) -> int:
     return message_id or 0
 
 
-def withdraw_free(connection: Connection, queue: str, *, until: int, limit: int, by: Mark) -> int:
-    """Withdraw jobs of no batch that nobody has in hand, up to an id; return how many.
+def count_free(connection: Connection, queue: str, *, until: int) -> int:
+    """Return how many jobs there are, up to an id, that nobody has in hand."""
+    ((number,),) = connection.rows(_COUNT_FREE.replace("{queue}", queue), until=until)
+    return int(number)
+
+
+def window_end(connection: Connection, queue: str, *, after: int, until: int, window: int) -> int:
+    """Return the last of the next so many messages after an id, whatever they are; at most `until`."""
+    row = connection.row(_WINDOW_END.replace("{queue}", queue), after=after, window=window)
+    return min(row[0], until) if row else until
+
+
+def withdraw_free(connection: Connection, queue: str, *, after: int, until: int, by: Mark) -> int:
+    """Withdraw jobs of no batch that nobody has in hand, after one id and up to another; return how many.
 
     The connection must be in a transaction.
     """
     marked = connection.rows(
         _MARK_FREE.replace("{queue}", queue),
+        after=after,
         until=until,
-        limit=limit,
         **by.parameters(MemberStatus.DISCARDED),
     )
     message_ids = [row[0] for row in marked]
@@ -269,12 +288,10 @@ def withdraw_free(connection: Connection, queue: str, *, until: int, limit: int,
     return len(message_ids)
 
 
-def free_members(
-    connection: Connection, queue: str, *, after: int, until: int, limit: int
-) -> list[int]:
+def free_members(connection: Connection, queue: str, *, after: int, until: int) -> list[int]:
     """Return the messages of batches' members that nobody has in hand, after one id and up to another."""
     statement = _FREE_MEMBERS.replace("{queue}", queue)
-    return [row[0] for row in connection.rows(statement, after=after, until=until, limit=limit)]
+    return [row[0] for row in connection.rows(statement, after=after, until=until)]
 
 
 def left(connection: Connection, queue: str, *, until: int, limit: int) -> Left:

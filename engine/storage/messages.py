@@ -53,7 +53,7 @@ _ARCHIVE_ALL = "SELECT pgmq.archive(CAST(:queue AS text), CAST(:message_ids AS b
 
 #: Fragments over a message `m` of the queue `{queue}`. One that names a run is its step's, as for who takes it.
 IS_STEP = (
-    "coalesce(m.message ->> 'workflow_id' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$', false)"
+    "coalesce(m.message ->> 'workflow_id' ~ '^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$', false)"
 )
 
 #: Its last delivery failed, and the next has not come yet.

@@ -42,6 +42,7 @@ OTHER_WORDS = {
     *("message_id", "outcome", "queue", "read_count", "workflow_id"),  # more of them
     *("batch", "batch_id", "body", "name", "not_before", "wait", "wait_until"),  # and more
     *("q", "pgmq", "pg_namespace", "trigger", "c"),  # names of PGMQ and of catalogs
+    "worker",  # a kind of process
     "string",  # a kind of JSON value
     *("q_", "read_"),  # what names of tables and functions of a queue begin with
 }

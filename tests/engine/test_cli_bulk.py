@@ -1,4 +1,4 @@
-"""`pgbus workflows resume|cancel|run-now --all`: on which runs, what is asked first, what is told."""
+"""`--all`: on which runs, what is asked first, what is told; and Ctrl-C, of jobs and a purge, too."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import select
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import psycopg
 import pytest
 from support.racing import waiting_for_a_lock
 from support.waiting import eventually
 
-from pgbus import Workflow, step
+from pgbus import Batch, Workflow, job, step
 from pgbus.engine.definition import registry
 from pgbus.engine.insights import runs
 from pgbus.engine.runner import bulk
@@ -38,6 +39,10 @@ class Haul(Workflow):
 class Tow(Workflow):
     @step
     def pull(self): ...
+
+
+@job(queue="crates")
+def stow(): ...
 
 
 HAUL = f"{__name__}.Haul"
@@ -150,7 +155,7 @@ def test_it_may_take_longer_than_a_press_in_the_browser(pgbus, bus, monkeypatch)
         (("{run}", "--step", "pull"), "Filters narrow --all"),
         (("{run}", "--status", "ready"), "Filters narrow --all"),
         ((*ALL, "--status", "finished"), "'finished' is not one of 'ongoing', 'ready'"),
-        ((*ALL, "--limit", "0"), "'0' is not a whole number of at least 1."),
+        ((*ALL, "--limit", "0"), "'0' is not a whole number from 1 to 1000000."),
     ],
 )
 def test_what_does_not_say_which_runs_is_wrong_usage_and_does_nothing(pgbus, bus, words, told):
@@ -227,3 +232,64 @@ def test_ctrl_c_lets_the_run_in_hand_end_and_tells_what_was_done(bus, database):
     terminal.shows("2/3")
     assert terminal.ended() == (4, "Cancelled 2. Stopped before all were taken.\n")
     assert statuses(found) == ["cancelled", "cancelled", "ready"]
+
+
+@pytest.fixture
+def crates(bus):
+    """Three jobs of a batch: they are discarded one by one."""
+    with bus.active(), Batch.open() as members:
+        for _ in range(3):
+            members.add(stow)
+
+
+@contextmanager
+def second_locked(database):
+    with database.connection() as holder:
+        holder.execute("SELECT FROM pgmq.q_pgbus_crates WHERE msg_id = 2 FOR UPDATE")
+        yield
+
+
+def test_ctrl_c_lets_the_job_in_hand_end_and_json_stays_clean(crates, database):
+    with second_locked(database):
+        terminal = Terminal(database, *["jobs", "discard", "--all", "--enqueued", "--json"])
+        terminal.shows("[y/N]: ")
+        terminal.type("y\n")
+        eventually(lambda: waiting_for_a_lock(database))
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.shows("ends it at once.")
+    assert "/3" not in terminal.shown
+    code, stdout = terminal.ended()
+    told = json.loads(stdout)
+    assert (code, told["done"], told["may_be_more"]) == (4, 2, True)
+
+
+def test_ctrl_c_lets_the_transaction_of_a_purge_end_and_what_came_after_the_count_stays(
+    crates, bus, database
+):
+    with second_locked(database):
+        terminal = Terminal(database, *["queues", "purge", "crates"])
+        terminal.shows("[y/N]: ")
+        with bus.active():
+            stow.enqueue()
+        terminal.type("y\n")
+        terminal.shows("1/3")
+        eventually(lambda: waiting_for_a_lock(database))
+        terminal.process.send_signal(signal.SIGINT)
+    terminal.shows("2/3")
+    assert terminal.ended() == (
+        4,
+        "crates: 2 jobs discarded; stopped before all were taken\n",
+    )
+
+
+def test_a_second_ctrl_c_ends_it_at_once_and_tells_how_many_were_taken(crates, database):
+    with second_locked(database):
+        terminal = Terminal(database, *["jobs", "discard", "--all", "--enqueued", "--yes"])
+        terminal.shows("1/3")
+        eventually(lambda: waiting_for_a_lock(database))
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.shows("Ctrl-C again ends it at once.")
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.shows("Error: Interrupted after 1: nobody knows whether what was in hand is done.")
+        assert terminal.ended() == (4, "")
+    assert database.value("SELECT count(*) FROM pgmq.q_pgbus_crates") == 2

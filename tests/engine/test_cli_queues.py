@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
+import psycopg
 import pytest
 from click.testing import CliRunner
 
 from pgbus import Workflow, job, step
-from pgbus.engine.cli import main
+from pgbus.engine.cli import bulk, main
+from pgbus.engine.insights import matches
+from pgbus.engine.jobs import control
 from pgbus.engine.jobs.execute import execute
 from pgbus.engine.storage.claims import Idle
 
@@ -70,6 +74,90 @@ def cells(line):
     return [cell for cell in line.split("  ") if cell]
 
 
+def is_away(*_given, **_named):
+    raise psycopg.OperationalError("server closed the connection")
+
+
+#: What acts on many, with what it asks when the parcels are there.
+ASKS = {
+    "jobs retry --all": "Retry 1 failed job now? Each runs as soon as a worker is free, ",
+    "jobs discard --all": "Discard 1 failed job? Each goes to the archive of its queue; ",
+    "jobs discard --all --enqueued": "Discard 2 enqueued jobs? Each goes to the archive ",
+    "jobs discard --all --enqueued --limit 1": (
+        "Discard 1 enqueued job? Each goes to the archive of its queue; a batch counts its job as "
+        "discarded. More match; those of the first queues, the oldest of each first, are taken. "
+    ),
+    "dead-letters retry --all": "Send 1 dead letter anew? Each goes to the queue that it ",
+    "dead-letters discard --all": "Discard 1 dead letter? Each goes to the archive of its queue. ",
+    "queues purge parcels": "Discard 2 jobs of parcels? Each goes to the archive; ",
+}
+
+
+class TestOfMany:
+    @pytest.fixture
+    def kept(self, database):
+        """All messages, and what failed."""
+        tables = ("q_pgbus_parcels", "a_pgbus_parcels", "q_pgbus_parcels_dlq")
+
+        def kept():
+            rows = [database.rows(f"SELECT msg_id, vt, headers FROM pgmq.{one}") for one in tables]
+            return [*rows, database.rows("SELECT message_id FROM pgbus.failed_jobs")]
+
+        return kept
+
+    @pytest.mark.parametrize("words", ASKS)
+    def test_without_a_terminal_nothing_is_asked_and_nothing_done(
+        self, pgbus, parcels, kept, words
+    ):
+        before = kept()
+        told = json.loads(pgbus(*words.split(), "--json", expect=2))
+        assert told["error"] == "There is no terminal to ask on; --yes goes on without asking."
+        assert kept() == before
+
+    @pytest.mark.parametrize(("words", "question"), ASKS.items())
+    def test_a_no_to_the_question_does_nothing(
+        self, pgbus, parcels, kept, monkeypatch, words, question
+    ):
+        terminal = SimpleNamespace(isatty=lambda: True)
+        monkeypatch.setattr(bulk, "sys", SimpleNamespace(stdin=terminal))
+        before = kept()
+        told = pgbus(*words.split(), "--json", expect=1)
+        assert told.startswith(question)
+        assert told.endswith('[y/N]: {"error": "Nothing was done."}\n')
+        assert kept() == before
+
+    def test_what_waits_has_no_error_that_could_narrow_it(self, pgbus, parcels, kept):
+        before = kept()
+        for verb in (("list",), ("discard", "--all", "--yes")):
+            assert "--error narrows those that failed" in pgbus(
+                "jobs", *verb, "--enqueued", "--error", "OSError", expect=2
+            )
+        assert kept() == before
+
+    def test_the_limit_is_taken_and_more_is_told(self, pgbus, parcels):
+        discard = ("jobs", "discard", "--all", "--yes", "--enqueued")
+        assert pgbus(*discard, "--limit", 1) == "Discarded 1. There may be more; ask again.\n"
+        assert pgbus(*discard) == "Discarded 1.\n"
+        assert pgbus(*discard) == "No enqueued job matches.\n"
+        assert json.loads(pgbus(*discard, "--json"))["done"] == 0
+
+    def test_all_are_all_however_many_searches_find_them(self, pgbus, parcels, monkeypatch):
+        for bound in ("_WINDOW", "_MOST_LOOKS"):
+            monkeypatch.setattr(matches, bound, 1)
+        assert pgbus("jobs", "discard", "--all", "--yes", "--enqueued") == "Discarded 2.\n"
+
+    def test_an_outage_midway_is_3_and_names_the_message_in_doubt(
+        self, pgbus, parcels, monkeypatch
+    ):
+        monkeypatch.setattr(control.jobs, "withdraw", is_away)
+        result = CliRunner().invoke(
+            main, ["jobs", "discard", "--all", "--yes", "--enqueued", "--json"]
+        )
+        told = json.loads(result.stdout)
+        assert (result.exit_code, told["in_doubt"]) == (3, "message 1 of pgbus_parcels")
+        assert (told["done"], told["may_be_more"]) == (0, True)
+
+
 class TestQueues:
     def test_a_list_tells_what_waits_and_what_is_paused(self, pgbus, parcels):
         pgbus("queues", "pause", "parcels", "--actor", "alice", "--reason", "audit")
@@ -108,8 +196,7 @@ class TestQueues:
                 "queues", *command, "mail", expect=1
             )
 
-    def test_a_purge_needs_a_word_and_says_what_stays(self, pgbus, parcels):
-        assert "--yes" in pgbus("queues", "purge", "parcels", expect=2)
+    def test_a_purge_says_what_stays(self, pgbus, parcels):
         assert pgbus("queues", "purge", "parcels", "--yes") == (
             "parcels: 2 jobs discarded; 1 of runs stay\n"
         )
@@ -119,6 +206,18 @@ class TestQueues:
             "in_hand": 0,
             "may_be_more": False,
         }
+
+    def test_a_purge_that_postgresql_ends_says_how_far_it_came(self, pgbus, parcels, monkeypatch):
+        once = control.jobs.withdraw_free
+
+        def then_is_away(*of, **options):
+            monkeypatch.setattr(control.jobs, "withdraw_free", is_away)
+            return once(*of, **options)
+
+        monkeypatch.setattr(control, "_WINDOW", 1)
+        monkeypatch.setattr(control.jobs, "withdraw_free", then_is_away)
+        told = pgbus("queues", "purge", "parcels", "--yes", "--json", expect=3)
+        assert json.loads(told)["error"].startswith("PostgreSQL went away after 1: nobody knows")
 
     def test_its_messages_are_shown_page_by_page(self, pgbus, parcels):
         first = pgbus("queues", "show", "parcels", "--limit", 2).splitlines()
@@ -187,7 +286,6 @@ class TestJobs:
             ["pgbus_parcels"],
             ["pgbus_parcels", "x"],
             ["pgbus_parcels", "1", "--all", "--yes"],
-            ["--all"],
             ["pgbus_parcels", "1", "--job", "x"],
         ],
     )
@@ -216,5 +314,5 @@ class TestDeadLetters:
 
     def test_all_that_match_are_discarded(self, pgbus, parcels):
         discard = ("dead-letters", "discard", "--all", "--yes")
-        assert pgbus(*discard, "--error", "LookupError") == "Discarded 0.\n"
+        assert pgbus(*discard, "--error", "LookupError") == "No dead letter matches.\n"
         assert pgbus(*discard, "--error", "OSError") == "Discarded 1.\n"

@@ -96,9 +96,9 @@ def test_a_class_tells_of_its_steps_revisions_funnel_and_throughput(pgbus, laund
     assert "\nnow        Nothing stands out.\n" in told
     assert "\nongoing    1 ready, 2 waiting, 1 paused\n" in told
     _, steps, revisions, funnel, throughput = told.split("\n\n")
-    ((_, now, ended, failed, reattempted, skipped, *_, about),) = cells(steps, "wash")
-    assert [cell.strip() for cell in (now, ended, failed, reattempted, skipped)] == [
-        "1 ready, 1 paused", "3", "33.3 %", "0.0 %", "0.0 %",
+    ((_, now, stuck, ended, failed, reattempted, skipped, *_, about),) = cells(steps, "wash")
+    assert [cell.strip() for cell in (now, stuck, ended, failed, reattempted, skipped)] == [
+        "1 ready, 1 paused", "1", "3", "33.3 %", "0.0 %", "0.0 %",
     ]  # fmt: skip
     assert about.strip() == "after 0:01:30, few samples"
     assert cells(steps, "fold")[0][-1].strip() == "waits for dry, timeout 2:00:00"

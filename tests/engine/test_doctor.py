@@ -535,13 +535,14 @@ class TestCommand:
         )
         database.rows("DELETE FROM pgbus.processes")
         assert doctor(*APP, expect=0) == (
-            "Hint: no worker runs: steps and jobs wait for one (pgbus start, pgbus worker).\n"
+            "Hint: No worker is running.\n"
+            "  Runs and jobs wait for one: pgbus start --app MODULE:BUS.\n"
             "\n"
-            "Hint: no dispatcher runs: deadlines, far-off steps and repairs wait for one (pgbus start, "
-            "pgbus dispatcher); past by now: 1 deadline.\n"
+            "Hint: No dispatcher is running, and 1 deadline has passed.\n"
+            "  Deadlines, steps due later and the repair of what died wait for one: pgbus dispatcher.\n"
             "\n"
-            "Hint: queues that no worker serves (name them with --queues):\n"
-            "  pgbus_workflows  1 due message\n"
+            "Hint: No worker reads the queue pgbus_workflows, where 1 message is due.\n"
+            "  Name it where workers start: --queues.\n"
         )
 
     def test_a_database_that_was_never_migrated_is_1(self, doctor, empty_database, monkeypatch):

@@ -338,7 +338,7 @@ def test_a_run_whose_class_is_not_loaded_offers_only_what_needs_no_class(bus, da
     run = Deliver.start()
     database.rows("UPDATE pgbus.workflows SET workflow_class = 'gone.Gone', status = 'paused'")
     shown = detail(run)
-    assert not shown.class_loaded
+    assert not shown.run.class_loaded
     assert shown.available_actions == (Verb.CANCEL, Verb.SIGNAL)
     assert (shown.current_digest, shown.change, shown.steps, shown.resume) == (None, None, (), None)
 

@@ -9,8 +9,8 @@ import pytest
 
 from pgbus import Batch, Workflow, job, step
 from pgbus.engine.errors import BadCursor, MessageNotFound, QueueNotFound
-from pgbus.engine.insights import dead_letters, jobs, messages, queues
-from pgbus.engine.insights.jobs import JobFilter
+from pgbus.engine.insights import dead_letters, jobs, matches, messages, queues
+from pgbus.engine.insights.jobs import EnqueuedCount, JobFilter
 from pgbus.engine.insights.messages import MessageKind, MessageState
 from pgbus.engine.jobs.execute import execute
 from pgbus.engine.storage.claims import Idle
@@ -240,6 +240,47 @@ def test_failed_jobs_are_counted_up_to_the_cap(bus, work):
     with bus.services.database.autocommit() as connection:
         assert jobs.count_failed(connection) == 4
         assert jobs.count_failed(connection, cap=2) == 3
+
+
+def test_enqueued_jobs_are_counted_among_the_oldest_messages_of_each_queue(bus, database, ask):
+    assert ask(jobs.count_enqueued) == EnqueuedCount(0, at_least=False)
+    for _ in range(2):
+        Posted.start()
+    with bus.active():
+        for queue in ("posted", "abroad"):
+            for _ in range(3):
+                post.options(queue=queue).enqueue()
+    send(bus, database, "{}", queue="pgbus_posted_dlq")
+    assert ask(jobs.count_enqueued, cap=5) == EnqueuedCount(6, at_least=False)
+    assert ask(jobs.count_enqueued, cap=4) == EnqueuedCount(6, at_least=True)
+    assert ask(jobs.count_enqueued, cap=1) == EnqueuedCount(2, at_least=True)
+
+
+def test_a_search_for_a_press_looks_on_where_its_looks_ended(bus, database, ask, monkeypatch):
+    monkeypatch.setattr(matches, "_WINDOW", 3)
+    monkeypatch.setattr(matches, "_MOST_LOOKS", 2)
+    for queue in ("pgbus_posted", "pgbus_posted_p2", "pgbus_zebras"):
+        for number in range(1, 15):
+            job = "wanted" if number % 7 == 0 else "other"
+            send(bus, database, json.dumps({"job": job}), queue=queue)
+    until = {"until": database.value("SELECT now()")}
+
+    def searched(limit, after=None):
+        wanted = JobFilter(job="wanted")
+        return ask(jobs.enqueued_until, wanted, limit=limit, after=after, **until)
+
+    found, ends = [], [None]
+    while len(ends) == 1 or ends[-1]:
+        search = searched(9, ends[-1])
+        found += places(search.keys)
+        ends.append(search.further)
+    assert ends[1:] == [
+        *("pgbus_posted:6", "pgbus_posted:12", "pgbus_posted_p2:6", "pgbus_posted_p2:12"),
+        *("pgbus_zebras:6", "pgbus_zebras:12", None),
+    ]
+    assert found == [(queue, number) for queue in ("", "_p2", "pgbus_zebras") for number in (7, 14)]
+    search = searched(1, "pgbus_posted:6")
+    assert (places(search.keys), search.further) == ([("", 7)], None)
 
 
 def test_dead_letters_come_by_queue_the_newest_of_each_first(bus, work, walked, ask):

@@ -131,7 +131,7 @@ def test_every_figure_is_that_of_a_slow_reckoning(
             assert summary == {"loaded": name in LIVE, "ever_started": True} | wanted.summary()
             found = plain(asdict(performance(connection, configured, name, span, zone)))
             found["steps"] = [
-                {key: one[key] for key in ("step_name", "here", "figures")}
+                {key: one[key] for key in ("step_name", "here", "paused", "stuck", "figures")}
                 for one in found["steps"]
             ]
             expected = wanted.performance(begins)

@@ -59,8 +59,8 @@ def connection(bus):
 
 @pytest.fixture
 def groups(bus, connection):
-    def groups(workflow_class=None):
-        return stuck.groups(connection, bus.settings, workflow_class)
+    def groups(*narrowed):
+        return stuck.groups(connection, bus.settings, *narrowed)
 
     return groups
 
@@ -365,6 +365,9 @@ def test_a_class_can_be_asked_for_and_the_others_are_still_counted(every_kind, g
     assert [group.key.workflow_class for group in of_one.groups] == [TROLLEY]
     of_none = groups("no.such.Class")
     assert (of_none.groups, of_none.total) == ((), 0)
+    of_step = groups(LUGGAGE, "deliver")
+    assert (of_step.total, [group.count for group in of_step.groups]) == (3, [3])
+    assert of_step.by_class == of_all.by_class
 
 
 @pytest.mark.rows_by_hand

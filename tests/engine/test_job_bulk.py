@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from pgbus import job
-from pgbus.engine.errors import QueueNotFound
+from pgbus.engine.errors import BadCursor, QueueNotFound
 from pgbus.engine.insights import reading
 from pgbus.engine.insights.jobs import JobFilter
 from pgbus.engine.jobs import bulk, control
@@ -48,7 +48,7 @@ def work(bus, driver):
 
 @pytest.fixture
 def press(bus):
-    def press(verb, *, at_most=500, until=None, limit=500, **wanted):
+    def press(verb, *, at_most=500, until=None, limit=500, after=None, **wanted):
         if until is None:
             with reading.reading(bus.services) as connection:
                 until = reading.now(connection)
@@ -59,6 +59,7 @@ def press(bus):
             until=until,
             at_most=at_most,
             actor="alice",
+            after=after,
             limit=limit,
         )
 
@@ -175,6 +176,23 @@ def test_enqueued_jobs_are_discarded_but_those_in_hand_and_of_runs(bus, database
     assert figures(press(Press.DISCARD_ENQUEUED, at_most=0)) == (0, 0, 0, False)
     assert figures(press(Press.DISCARD_ENQUEUED)) == (1, 0, 0, False)
     assert left(database, "pgmq.q_pgbus_heavy") == 2
+
+
+def test_a_press_begins_behind_the_place_that_its_page_looked_from(bus, press):
+    with bus.active():
+        for _ in range(3):
+            lift.enqueue()
+    assert figures(press(Press.DISCARD_ENQUEUED, after="pgbus_heavy:2")) == (1, 0, 0, False)
+    assert figures(press(Press.DISCARD_ENQUEUED)) == (2, 0, 0, False)
+    with pytest.raises(BadCursor):
+        press(Press.DISCARD_ENQUEUED, after="nowhere")
+
+
+def test_a_press_that_lasts_too_long_for_a_page_says_that_there_may_be_more(
+    failed, press, monkeypatch
+):
+    monkeypatch.setattr(bulk, "_LONGEST_SECONDS", 0)
+    assert figures(press(Press.DISCARD_FAILED)) == (1, 0, 0, True)
 
 
 def test_dead_letters_go_back_and_are_discarded_by_what_killed_them(bus, database, work, press):

@@ -18,6 +18,7 @@ from pgbus.engine.insights import queues, runs, stuck
 from pgbus.engine.insights.stuck import StuckReason
 from pgbus.engine.jobs import control
 from pgbus.engine.jobs.control import Purged
+from pgbus.engine.runner import bulk
 from pgbus.engine.storage import queues as storage
 
 
@@ -237,7 +238,7 @@ def test_a_purge_says_that_there_is_more_when_somebody_else_has_jobs_locked(bus,
 def test_a_purge_takes_more_than_one_transaction_holds_and_nothing_that_comes_later(
     bus, database, purge, monkeypatch
 ):
-    monkeypatch.setattr(control, "_CHUNK", 2)
+    monkeypatch.setattr(control, "_WINDOW", 2)
     with bus.active(), Batch.open() as members:
         for number in range(5):
             held_up.enqueue(number)
@@ -262,7 +263,24 @@ def bus_batch(bus, members):
 
 
 def test_a_purge_that_takes_too_long_says_that_there_may_be_more(bus, purge, monkeypatch):
-    monkeypatch.setattr(control, "_LONGEST_SECONDS", -1.0)
+    monkeypatch.setattr(bulk, "_LONGEST_SECONDS", -1.0)
+    monkeypatch.setattr(control, "_WINDOW", 1)
     with bus.active():
         held_up.enqueue()
-    assert purge() == Purged(discarded=0, steps=0, in_hand=0, may_be_more=True)
+        held_up.enqueue()
+    assert purge() == Purged(discarded=1, steps=0, in_hand=0, may_be_more=True)
+    assert purge() == Purged(discarded=1, steps=0, in_hand=0, may_be_more=False)
+
+
+def test_a_purge_of_what_was_found_leaves_what_came_since(bus, database, driver, purge):
+    with bus.active():
+        held_up.enqueue("in hand")
+        driver.take()
+        for priority in (0, 1):
+            held_up.options(priority=priority).enqueue("found")
+        found = control.purgeable(bus.services, "held_up")
+        held_up.enqueue("later")
+    HeldUp.start()
+    assert found.jobs == 2
+    assert purge(found=found) == Purged(discarded=2, steps=0, in_hand=1, may_be_more=False)
+    assert bodies(database) == [["in hand"], ["later"], None]

@@ -13,13 +13,11 @@ from mcp.shared.exceptions import MCPError
 from support.assistants import Assistant, listening
 
 from pgbus import Batch, Pgbus, Workflow, job, step
-from pgbus.engine.insights.health import Hint, Problem
 from pgbus.engine.insights.runs import RunFilter
 from pgbus.engine.insights.windows import Window
 from pgbus.engine.jobs.execute import execute
 from pgbus.mcp_server import workflows
 from pgbus.mcp_server.actions import WRITE_TOOLS
-from pgbus.mcp_server.hints import sentence
 from pgbus.mcp_server.http import create_app
 from pgbus.mcp_server.server import READ_TOOLS
 from pgbus.mcp_server.workflows import ListWorkflows
@@ -188,24 +186,11 @@ def test_what_serves_the_runs_is_told(run, bus, assistant):
     health = assistant.call("pgbus_health")
     assert not health["healthy"]
     assert health["hints"][0] == {
-        "sentence": "No worker runs: steps and jobs wait for one (`pgbus start`).",
+        "sentence": (
+            "No worker is running. Runs and jobs wait for one: pgbus start --app MODULE:BUS."
+        ),
         "facts": {"problem": "no_worker"},
     }
-
-
-@pytest.mark.parametrize("problem", Problem)
-def test_each_trouble_of_the_bus_has_its_sentence(problem):
-    hint = Hint(
-        problem=problem,
-        subject="it",
-        number=7,
-        since=datetime(2030, 1, 2, 3, 4, tzinfo=UTC),
-        seconds=-8.25,
-    )
-    told = sentence(hint)
-    assert "{" not in told
-    facts = {"OLD_SCHEMA": "migrate", "CLOCKS_APART": "-8.2", "VACUUM_HELD_BACK": "2030-01-02"}
-    assert facts.get(problem.name, "") in told
 
 
 def test_data_of_the_host_stays_secret_unless_the_server_and_the_call_show_it(

@@ -183,7 +183,7 @@ class Writer:
         status = random.choice([*_OPEN])
         if attempts and random.random() < 0.6:
             status = random.choice(_AFTER_ITS_END[attempts[-1].status])
-            if status is RunStatus.PAUSED and random.random() < 0.3:
+            if status is RunStatus.PAUSED and (random.random() < 0.3 or _must_hold(attempts[-1])):
                 attempts[-1].held = {"move": "advance"}
         else:
             attempts.append(self._open(random, workflow_id, random.choice(steps), status))
@@ -259,6 +259,11 @@ class Writer:
         return attempt
 
 
+def _must_hold(ended: Attempt) -> bool:
+    """Tell whether an attempt that its run is paused at ended after the pause, as its error alone does not tell."""
+    return (ended.status is _S.FAILED) is not bool(ended.error_class)
+
+
 def _number(attempts: Sequence[Attempt]) -> None:
     so_far: dict[str, int] = {}
     for one in attempts:
@@ -303,5 +308,5 @@ def _deploy(connection: Connection, deployed: Deployed) -> None:
             " now() - make_interval(secs => CAST(:silent AS double precision)))",
             kind=kind,
             revision=deployed.revision,
-            silent=31 if silent else 29,
+            silent=31 if silent else 15,
         )
