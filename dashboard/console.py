@@ -135,6 +135,7 @@ class Console:
                 asset=functools.partial(self.url, "asset", version=assets.digest()),
                 may=viewer.may,
                 _=words.gettext,
+                pgettext=words.pgettext,
                 ngettext=words.ngettext,
                 rich=words.rich,
                 nrich=words.nrich,

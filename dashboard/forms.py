@@ -41,15 +41,15 @@ _FAULTS = {
         "Line %(line)s, column %(column)s: a name in double quotes is missing before %(here)s."
     ),
     "Expecting value": _(
-        "Line %(line)s, column %(column)s: %(here)s is no value. Texts stand in double quotes, and "
-        "true, false and null are written small."
+        "Line %(line)s, column %(column)s: %(here)s is not a value. A text stands in double quotes, and "
+        "%(constants)s are written in lower case."
     ),
     "Illegal trailing comma": _("Line %(line)s, column %(column)s: there is a comma too many."),
     "Invalid control character": _(
-        "Line %(line)s, column %(column)s: a text cannot hold a line's end or a tab; write \\n or \\t."
+        "Line %(line)s, column %(column)s: a text cannot hold a line break or a tab; write %(newline)s or %(tab)s."
     ),
     "Invalid \\": _(
-        "Line %(line)s, column %(column)s: a backslash in a text is written as two: \\\\."
+        "Line %(line)s, column %(column)s: a backslash in a text is written as two: %(escaped)s."
     ),
     "Unterminated string": _(
         "Line %(line)s, column %(column)s: the text that begins here has no closing double quote."
@@ -127,14 +127,16 @@ def _moment(form: Mapping[str, str], words: Words, scheduled_at: datetime) -> da
     try:
         moment = Parameters(form).moment("at", words.zone)
         if moment is None:
-            raise FormProblem("at", words.gettext("Say when."))
+            raise FormProblem("at", words.gettext("Choose a date and a time."))
         if moment.tzinfo is words.zone and moment_text(moment, words.zone) == moment_text(
             scheduled_at, words.zone
         ):
             return scheduled_at
         return aware_moment(moment)
     except (BadParameter, OptionError):
-        problem = words.gettext("This is no moment such as 2026-11-29T03:00.")
+        problem = words.gettext(
+            "This is not a moment such as %(example)s.", example="2026-11-29T03:00"
+        )
         raise FormProblem("at", problem) from None
 
 
@@ -172,7 +174,9 @@ def payload(text: str, words: Words) -> dict[str, Any]:
     except RecursionError:
         raise reader.problem(_("This is nested too deeply.")) from None
     if not isinstance(value, dict):
-        raise reader.problem(_('This is no JSON object, such as {"amount": 7}.'))
+        raise reader.problem(
+            _("This is not a JSON object, such as %(example)s."), example='{"amount": 7}'
+        )
     return value
 
 
@@ -232,7 +236,14 @@ def _fault(error: json.JSONDecodeError, words: Words) -> str:
         message = _FAULTS[_TRAILING]
     here = _HERE.match(text, place)
     return words.gettext(
-        message, line=error.lineno, column=error.colno, here=here.group() if here else ""
+        message,
+        line=error.lineno,
+        column=error.colno,
+        here=here.group() if here else "",
+        constants="true, false, null",
+        newline=r"\n",
+        tab=r"\t",
+        escaped=r"\\",
     )
 
 

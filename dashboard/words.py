@@ -6,7 +6,7 @@ import functools
 import itertools
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from babel.dates import format_skeleton
 from babel.numbers import format_decimal, format_percent
@@ -25,9 +25,57 @@ COUNT_CAP = 10_000
 _JOINT = re.compile(r"(?<=[._:/-])(?=\w)|(?<=[a-z])(?=[A-Z])")
 
 
+#: What a short message is used for, where another use of the same English is worded otherwise elsewhere.
+Context = Literal[
+    # Badges: how one of these stands.
+    "run status",
+    "attempt status",
+    "batch status",
+    "job status",
+    "message status",
+    "queue status",
+    "process status",
+    "revision status",
+    "signal status",
+    # Tabs and the titles of their lists: those of the many that stand so.
+    "tab: runs",
+    "tab: batches",
+    "tab: jobs",
+    "tab: dead letters",
+    # Heads of columns, cards and facts: what the value below or beside it is.
+    "column: moment",
+    "column: duration",
+    "column: share",
+    "column: runs",
+    "column: messages",
+    # In the list of a run's steps: what became of the step.
+    "step",
+    # Beside a colour: what the bars of a timeline are, and the runs that a bar counts.
+    "legend: time",
+    "legend: runs",
+    # What a list is filtered by, and the values to choose from.
+    "filter",
+    # A button's verb.
+    "button",
+    # The pages of a list.
+    "pager",
+    # What a message or a process is.
+    "kind",
+    # An entry of the audit trail that is no more than a word.
+    "trail",
+]
+#: What parts a context from its message, in a catalog's compiled form too.
+_CONTEXT_END = "\4"
+
+
 def _(message: str) -> str:
     """Mark a message for the catalogs; it is translated where it is shown."""
     return message
+
+
+def pgettext(context: Context, message: str) -> str:
+    """Mark a message that is translated for what it is used for; `gettext` and `rich` take it as any other."""
+    return f"{context}{_CONTEXT_END}{message}"
 
 
 _MINUTE = 60
@@ -61,9 +109,12 @@ class Words:
 
     def gettext(self, message: str, **parts: object) -> str:
         """Return the message in the viewer's language, its `%(name)s` filled in."""
-        # To a catalog the empty message is its own header.
-        text = self.translations.gettext(message) if message else ""
+        text = self._translated(message)
         return text % parts if parts else text
+
+    def pgettext(self, context: Context, message: str, **parts: object) -> str:
+        """Return the message as it is worded for what it is used for."""
+        return self.gettext(pgettext(context, message), **parts)
 
     def ngettext(self, singular: str, plural: str, num: int, **parts: object) -> str:
         """Return the form that fits the number, `%(num)s` its localized digits."""
@@ -72,7 +123,7 @@ class Words:
 
     def rich(self, message: str, **parts: object) -> Markup:
         """Return the message as HTML; its parts are escaped unless they are HTML themselves."""
-        return Markup(self.translations.gettext(message)) % parts  # noqa: S704 (our own catalogs)
+        return Markup(self._translated(message)) % parts  # noqa: S704 (our own catalogs)
 
     def nrich(self, singular: str, plural: str, num: int, **parts: object) -> Markup:
         """Return the form that fits the number as HTML."""
@@ -89,9 +140,10 @@ class Words:
         """Return a share of one as a percentage, to a tenth."""
         return format_percent(round(share, 3), locale=self.locale, decimal_quantization=False)
 
-    def count(self, number: int) -> str:
-        """Return a count that stopped at the cap as "10,000+"."""
-        return self.number(number) if number <= COUNT_CAP else f"{self.number(COUNT_CAP)}+"
+    def count(self, number: int, *, at_least: bool = False) -> str:
+        """Return a count that stopped at the cap as "10,000+", one that is `at_least` so great likewise."""
+        more = "+" if at_least or number > COUNT_CAP else ""
+        return f"{self.number(min(number, COUNT_CAP))}{more}"
 
     def ago(self, moment: datetime) -> Markup:
         """Return how long ago, or ahead, a moment is; exactly on hover."""
@@ -134,6 +186,14 @@ class Words:
         if seconds < _SHORT:
             return self.gettext(_SECONDS, number=self.number(round(seconds, 1)))
         return " ".join(self._in_units(seconds))
+
+    def _translated(self, message: str) -> str:
+        """Return the message, with its context if it is marked with one, as the catalog has it."""
+        context, marked, plain = message.rpartition(_CONTEXT_END)
+        if marked:
+            return str(self.translations.pgettext(context, plain))
+        # To a catalog the empty message is its own header.
+        return self.translations.gettext(message) if message else ""
 
     def _distance(self, moment: datetime) -> str:
         """Return how long ago a moment was, in its largest unit, or in how long it comes, in two."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from pgbus.dashboard.console import Viewer
-    from pgbus.dashboard.presenters.actions import Effect
+    from pgbus.dashboard.presenters.confirmations import Effect
     from pgbus.dashboard.presenters.status import Badge
     from pgbus.engine.insights.stuck import Attention, GroupKey, StuckGroup
     from pgbus.engine.states import Verb
@@ -51,7 +51,7 @@ class Press:
 
 @dataclass(frozen=True, slots=True)
 class ClassTab:
-    """One class to look at, and how many of its runs are stuck."""
+    """One class to look at, or one step of it, and how many of its runs are stuck."""
 
     label: str
     name: str | None
@@ -121,6 +121,7 @@ class AttentionPage:
     later: str | None
     everywhere: str
     narrowed: str | None
+    step: str | None
     dialog: Dialog | None
     back: str
 
@@ -129,25 +130,29 @@ def load(
     connection: Connection,
     viewer: Viewer,
     workflow_class: str | None,
+    step: str | None,
     *,
     start: int,
     press: Press | None,
 ) -> AttentionPage:
-    """Return the groups of a class, or of all, from the `start`th; with a dialog when one is asked for."""
+    """Return the groups from the `start`th, of a step of a class, of a class, or of all.
+
+    With a dialog when one is asked for.
+    """
     if workflow_class is not None and not _is_class_name(connection, workflow_class):
         raise BadParameter(
             "workflow_class", workflow_class, _("a class, such as shop.OrderWorkflow")
         )
-    found = stuck.groups(connection, viewer.settings, workflow_class)
-    here = _Here(
-        viewer, workflow_class, found.as_of, dispatched=_dispatched(connection, viewer, found)
-    )
+    step = step if workflow_class else None
+    found = stuck.groups(connection, viewer.settings, workflow_class, step)
+    dispatched = _dispatched(connection, viewer, found)
+    here = _Here(viewer, workflow_class, step, found.as_of, dispatched=dispatched)
     start = min(start, _last_start(found))
     shown = found.groups[start - 1 : start - 1 + PAGE_SIZE]
     following = start + PAGE_SIZE
     return AttentionPage(
         lede=_lede(found, viewer),
-        tabs=tuple(_tabs(found, viewer, workflow_class)),
+        tabs=tuple(_tabs(found, viewer, workflow_class, step)),
         groups=tuple(here.line(group, start) for group in shown),
         bounds=_bounds(found, start, len(shown), viewer),
         exhaustive=found.exhaustive,
@@ -156,6 +161,7 @@ def load(
         later=here.url(following) if following <= len(found.groups) else None,
         everywhere=viewer.url("attention"),
         narrowed=workflow_class,
+        step=step,
         dialog=here.dialog(press) if press else None,
         back=here.url(start),
     )
@@ -184,8 +190,10 @@ def _lede(found: Attention, viewer: Viewer) -> Markup | None:
     return presenter.lede(found.groups, found.total, viewer.words, exhaustive=found.exhaustive)
 
 
-def _tabs(found: Attention, viewer: Viewer, current: str | None) -> Iterator[ClassTab]:
-    """Yield all classes, those with the most stuck runs, and the one that is looked at."""
+def _tabs(
+    found: Attention, viewer: Viewer, current: str | None, step: str | None
+) -> Iterator[ClassTab]:
+    """Yield all classes, those with the most stuck runs, and the one that is looked at; after it its step."""
     words = viewer.words
     total = sum(found.by_class.values())
     everything = words.gettext("All classes")
@@ -201,8 +209,12 @@ def _tabs(found: Attention, viewer: Viewer, current: str | None) -> Iterator[Cla
             name,
             words.number(found.by_class.get(name, 0)),
             viewer.url("attention", workflow_class=name),
-            name == current,
+            name == current and step is None,
         )
+        if step is not None and name == current:
+            href = viewer.url("attention", workflow_class=name, current_step=step)
+            label = cut(step, _LONGEST_LABEL)
+            yield ClassTab(label, step, words.number(found.total), href, current=True)
 
 
 def _bounds(found: Attention, start: int, number: int, viewer: Viewer) -> str:
@@ -221,16 +233,22 @@ class _Here:
     """The page as one viewer sees it: what its rows and links are made of."""
 
     def __init__(
-        self, viewer: Viewer, workflow_class: str | None, as_of: datetime, *, dispatched: bool
+        self,
+        viewer: Viewer,
+        workflow_class: str | None,
+        step: str | None,
+        as_of: datetime,
+        *,
+        dispatched: bool,
     ) -> None:
         self._viewer = viewer
-        self._class = workflow_class
+        self._narrowed = {"workflow_class": workflow_class, "current_step": step}
         self._as_of = as_of
         self._dispatched = dispatched
 
     def url(self, start: int, **press: object) -> str:
         first = start if start > 1 else None
-        return self._viewer.url("attention", workflow_class=self._class, start=first, **press)
+        return self._viewer.url("attention", **self._narrowed, start=first, **press)
 
     def line(self, group: StuckGroup, start: int) -> GroupLine:
         key, words = group.key, self._viewer.words
@@ -291,7 +309,8 @@ class _Here:
             effects=tuple(
                 presenter.effects(asked, key, number, press.count, press.stuck_before, words)
             ),
-            fields=_fields(press) | {"workflow_class": self._class or ""},
+            fields=_fields(press)
+            | {name: value for name, value in self._narrowed.items() if value is not None},
         )
 
 

@@ -10,7 +10,7 @@ from pgbus.dashboard.presenters import batches as batch_words
 from pgbus.dashboard.presenters import documents
 from pgbus.dashboard.presenters.pager import Pager, pager
 from pgbus.dashboard.presenters.sentences import short
-from pgbus.dashboard.words import COUNT_CAP, _
+from pgbus.dashboard.words import COUNT_CAP, pgettext
 from pgbus.engine.insights import batches
 from pgbus.engine.insights.batches import BatchFilter
 from pgbus.engine.states import MemberStatus
@@ -31,10 +31,17 @@ _MOST_FAILURES = 20
 _INLINE = 2_000
 
 _TABS = {
-    BatchFilter.ALL: _("All"),
-    BatchFilter.OPEN: _("In progress"),
-    BatchFilter.FINISHED: _("Ended"),
-    BatchFilter.FAILED: _("With failed jobs"),
+    BatchFilter.ALL: pgettext("tab: batches", "All"),
+    BatchFilter.OPEN: pgettext("tab: batches", "In progress"),
+    BatchFilter.FINISHED: pgettext("tab: batches", "Ended"),
+    BatchFilter.FAILED: pgettext("tab: batches", "With failed jobs"),
+}
+_OUTCOMES = {
+    None: pgettext("tab: jobs", "All"),
+    MemberStatus.OPEN: pgettext("tab: jobs", "Open"),
+    MemberStatus.COMPLETED: pgettext("tab: jobs", "Completed"),
+    MemberStatus.DISCARDED: pgettext("tab: jobs", "Discarded"),
+    MemberStatus.DEAD_LETTERED: pgettext("tab: jobs", "Dead-lettered"),
 }
 
 
@@ -293,22 +300,20 @@ def _failure(failures: Failures, viewer: Viewer) -> FailureLine:
 def _outcomes(batch: BatchSummary, outcome: MemberStatus | None, viewer: Viewer) -> tuple[Tab, ...]:
     words = viewer.words
     counts = {
+        None: batch.total_jobs,
         MemberStatus.OPEN: batch.open_jobs,
         MemberStatus.COMPLETED: batch.completed_jobs,
         MemberStatus.DISCARDED: batch.discarded_jobs,
         MemberStatus.DEAD_LETTERED: batch.dead_lettered_jobs,
     }
-    listed = [(None, _("All"), batch.total_jobs)] + [
-        (status, batch_words.MEMBERS[status].word, number) for status, number in counts.items()
-    ]
     return tuple(
         Tab(
-            words.gettext(label),
+            words.gettext(_OUTCOMES[status]),
             words.number(number),
             viewer.url("batch", batch_id=batch.batch_id, outcome=status),
             status is outcome,
         )
-        for status, label, number in listed
+        for status, number in counts.items()
     )
 
 

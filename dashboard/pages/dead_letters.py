@@ -12,7 +12,6 @@ from pgbus.dashboard.presenters import job_actions
 from pgbus.dashboard.presenters import messages as message_words
 from pgbus.dashboard.presenters.job_actions import JobVerb
 from pgbus.dashboard.presenters.pager import Pager, pager
-from pgbus.dashboard.words import _
 from pgbus.engine.insights import dead_letters, queues
 from pgbus.engine.jobs.bulk import Press
 
@@ -114,7 +113,9 @@ def load(
         narrowing=narrowing(
             connection, viewer, "dead_letters", wanted, ("queue", "job", "error_class")
         ),
-        asks=job_actions.asks_all(_PRESSES, wanted, viewer, url) if found.letters else (),
+        asks=job_actions.asks_all(_PRESSES, wanted, viewer, url)
+        if found.letters or found.following
+        else (),
         letters=tuple(_line(letter, viewer, here) for letter in found.letters),
         empty=not any(one.messages for one in held),
         pager=pager(url, moved=bool(after or before), newer=found.preceding, older=found.following),
@@ -161,7 +162,7 @@ def _tabs(held: Sequence[DeadLetters], wanted: JobFilter, viewer: Viewer) -> tup
     number |= {one.logical: one.messages for one in full[:_MOST_TABS]}
     return tuple(
         LetterTab(
-            words.gettext(_("All")) if queue is None else queue,
+            words.pgettext("tab: dead letters", "All") if queue is None else queue,
             words.count(messages) if counted else None,
             viewer.url("dead_letters", **{**query_of(wanted), "queue": queue}),
             queue == wanted.queue,

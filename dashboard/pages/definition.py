@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from pgbus.dashboard.pages import funnel
 from pgbus.dashboard.pages.listed import Listed, class_href
 from pgbus.dashboard.presenters import (
     distribution,
     figures,
+    marks,
     pipeline,
     revisions,
-    shares,
     spans,
 )
 from pgbus.dashboard.presenters.sentences import short
-from pgbus.dashboard.presenters.status import Badge
 from pgbus.dashboard.presenters.verdict import verdict
-from pgbus.dashboard.words import _
+from pgbus.dashboard.words import pgettext
 from pgbus.engine.insights import performance, windows
 from pgbus.engine.insights.windows import HOUR
 from pgbus.engine.states import RunStatus
@@ -30,22 +30,20 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from pgbus.dashboard.console import Viewer
+    from pgbus.dashboard.pages.funnel import FunnelView
     from pgbus.dashboard.presenters.distribution import BinRow, Line
     from pgbus.dashboard.presenters.pipeline import StepRow
     from pgbus.dashboard.presenters.revisions import RevisionRow
-    from pgbus.dashboard.presenters.shares import Share
     from pgbus.dashboard.presenters.spans import SpanView
-    from pgbus.engine.insights.performance import Performance, Reached
+    from pgbus.engine.insights.performance import Performance
     from pgbus.engine.insights.throughput import Bucket
     from pgbus.engine.insights.windows import Window
     from pgbus.engine.storage.database import Connection
 
 
-#: How runs end: as a badge, and as a part of a bar.
-_ENDS = {
-    RunStatus.FINISHED: (Badge(_("Finished"), "good", "finished"), "c-good"),
-    RunStatus.CANCELLED: (Badge(_("Cancelled"), "idle", "cancelled"), "c-skip"),
-}
+#: What numbers of runs stand under, also where they are heard alone.
+_STARTED = pgettext("column: runs", "Started")
+_FINISHED = pgettext("column: runs", "Finished")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,38 +64,6 @@ class Totals:
     few: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class FunnelRow:
-    """How many of the started runs reached a step, and how many of those are there now."""
-
-    name: str
-    bar: tuple[Share, ...]
-    runs: str
-    share: str
-    here: Markup
-    paused: Markup
-
-
-@dataclass(frozen=True, slots=True)
-class EndRow:
-    """How many of the started runs have ended so."""
-
-    badge: Badge
-    bar: tuple[Share, ...]
-    runs: Markup
-    share: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunnelView:
-    """How far the runs came that started in the window."""
-
-    started: Markup
-    few: str | None
-    steps: tuple[FunnelRow, ...]
-    ends: tuple[EndRow, ...]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketRow:
     """What became of runs in a stretch of time; `begins` is what stands at the left end of its bars."""
@@ -112,7 +78,10 @@ class BucketRow:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputView:
-    """How many runs started and ended in each bucket; `caption` says in which the most started."""
+    """How many runs started and ended in each bucket; `caption` says in which the most started.
+
+    Without rows where none did either.
+    """
 
     bucket: str
     caption: Markup
@@ -121,16 +90,25 @@ class ThroughputView:
 
 @dataclass(frozen=True, slots=True)
 class DurationsView:
-    """How long runs took; `caption` says it in words."""
+    """How long runs took; `caption` says it in words, `end` is what stands at the right end of the last bar."""
 
     caption: Markup
     rows: tuple[BinRow, ...]
+    end: str
     lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """What can be done where nothing ran: look through the longest window, start a run of a loaded class."""
+
+    longest: Markup | None
+    start: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionPage:
-    """What the page of one class shows; `idle` is how to start a run where none was in the window."""
+    """What the page of one class shows; `idle` is None where something ran in the window, or is ongoing."""
 
     template: ClassVar[str] = "definition.html"
 
@@ -140,7 +118,7 @@ class DefinitionPage:
     runs_href: str
     span: SpanView
     verdict: tuple[Markup, ...]
-    idle: str | None
+    idle: Idle | None
     totals: Totals
     heads: tuple[str, ...]
     pipeline: tuple[StepRow, ...]
@@ -171,18 +149,21 @@ def load(
             found.headline,
             words,
             within=view.within,
+            ran=here.busy,
+            attention=found.attention,
+            attention_href=listed.attention(),
             started_href=listed.href(status="all", **here.started),
             ended_href=listed.href(status="all", **here.ended),
         ),
-        idle=None if here.busy or not found.loaded else f"{short(workflow_class)}.start(...)",
+        idle=None if here.busy else here.idle(view),
         totals=here.totals(),
         heads=figures.heads(words),
-        pipeline=pipeline.rows(found, here.at_step, words),
+        pipeline=pipeline.rows(found, here.at_step, listed.attention, words),
         counted=tuple(
             (words.gettext(term), words.gettext(told)) for term, told in figures.DEFINITIONS
         ),
         revisions=revisions.rows(found.revisions, words),
-        funnel=here.funnel(),
+        funnel=funnel.view(found, listed, words),
         throughput=here.throughput(),
         durations=here.durations(),
     )
@@ -193,8 +174,11 @@ class _Here:
 
     def __init__(self, viewer: Viewer, found: Performance) -> None:
         self.listed = Listed(viewer, found.workflow_class)
-        self.started = {"created_from": found.span.since, "created_to": found.span.until}
-        self.ended = {"ended_from": found.span.since, "ended_to": found.span.until}
+        self.started: dict[str, Any] = {
+            "created_from": found.span.since,
+            "created_to": found.span.until,
+        }
+        self.ended: dict[str, Any] = {"ended_from": found.span.since, "ended_to": found.span.until}
         self._words = viewer.words
         self._found = found
 
@@ -206,16 +190,23 @@ class _Here:
             sum(found.ongoing.values()) or found.started or found.finished or found.cancelled
         )
 
-    def at_step(self, step: str, status: RunStatus | None) -> str:
+    def idle(self, view: SpanView) -> Idle:
+        longest = view.windows[-1]
+        return Idle(
+            None if longest.current or view.capped else marks.link(longest.href, longest.name),
+            f"{short(self._found.workflow_class)}.start(...)" if self._found.loaded else None,
+        )
+
+    def at_step(self, step: str, **narrowed: Any) -> str:
         """Return the ongoing runs at a step."""
-        return self.listed.href(current_step=step, status=status or "ongoing")
+        return self.listed.href(current_step=step, **narrowed)
 
     def totals(self) -> Totals:
         found, words, listed = self._found, self._words, self.listed
         paused = found.ongoing[RunStatus.PAUSED]
         percentiles = found.durations.percentiles
         return Totals(
-            ongoing=listed.count(sum(found.ongoing.values())),
+            ongoing=self.listed.count(sum(found.ongoing.values()), words.gettext("Ongoing now")),
             paused=words.ngettext("%(num)s paused", "%(num)s paused", paused) if paused else None,
             paused_href=listed.href(status=RunStatus.PAUSED),
             attention=words.ngettext(
@@ -224,8 +215,12 @@ class _Here:
             if found.attention
             else None,
             attention_href=listed.attention(),
-            started=listed.count(found.started, status="all", **self.started),
-            finished=listed.count(found.finished, status=RunStatus.FINISHED, **self.ended),
+            started=self.listed.count(
+                found.started, words.gettext(_STARTED), status="all", **self.started
+            ),
+            finished=self.listed.count(
+                found.finished, words.gettext(_FINISHED), status=RunStatus.FINISHED, **self.ended
+            ),
             cancelled=words.ngettext("%(num)s cancelled", "%(num)s cancelled", found.cancelled)
             if found.cancelled
             else None,
@@ -235,56 +230,20 @@ class _Here:
             few=figures.few_runs(percentiles.samples, words),
         )
 
-    def funnel(self) -> FunnelView:
-        found = self._found.funnel
-        return FunnelView(
-            started=self.listed.count(found.started, status="all", **self.started),
-            few=figures.few_runs(found.started, self._words),
-            steps=tuple(map(self._reached, found.steps)),
-            ends=(
-                self._end(RunStatus.FINISHED, found.finished),
-                self._end(RunStatus.CANCELLED, found.cancelled),
-            ),
-        )
-
-    def _reached(self, step: Reached) -> FunnelRow:
-        started = self._found.funnel.started
-        here, paused = sum(step.here.values()), step.here.get(RunStatus.PAUSED, 0)
-        parts = (
-            ("c-run", step.runs - here),
-            ("c-waiting", here - paused),
-            ("c-paused", paused),
-        )
-        at = {"current_step": step.step_name, **self.started}
-        return FunnelRow(
-            step.step_name,
-            shares.bar(started, parts),
-            self._words.number(step.runs),
-            self._words.percent(step.runs / started) if started else "—",
-            self.listed.count(here, **at),
-            self.listed.count(paused, status=RunStatus.PAUSED, **at),
-        )
-
-    def _end(self, status: RunStatus, runs: int) -> EndRow:
-        started = self._found.funnel.started
-        badge, colour = _ENDS[status]
-        return EndRow(
-            badge,
-            shares.bar(started, [(colour, runs)]),
-            self.listed.count(runs, status=status, **self.started),
-            self._words.percent(runs / started) if started else "—",
-        )
-
     def throughput(self) -> ThroughputView:
         words, bucket = self._words, self._found.span.bucket
         rows = tuple(self._buckets())
         most = max(rows, key=lambda row: row.bucket.started)
+        told = words.gettext("per %(time)s", time=words.duration(bucket.total_seconds()))
+        if not any((row.started, row.finished, row.cancelled) for row in self._found.throughput):
+            return ThroughputView(told, words.rich("No run started or ended."), ())
         caption = words.rich("No run was started.")
         if most.bucket.started:
             caption = words.rich(
-                "The most from %(time)s on: %(runs)s started.", time=most.when, runs=most.started
+                "The most runs started from %(time)s on: %(runs)s.",
+                time=most.when,
+                runs=most.started,
             )
-        told = words.gettext("per %(time)s", time=words.duration(bucket.total_seconds()))
         return ThroughputView(told, caption, rows)
 
     def _buckets(self) -> Iterator[BucketRow]:
@@ -295,7 +254,7 @@ class _Here:
             buckets, [None, *begins], [*begins[1:], span.until], strict=False
         ):
             since = max(bucket.begin, span.since)
-            ended = {"ended_from": since, "ended_to": until}
+            ended: dict[str, Any] = {"ended_from": since, "ended_to": until}
             yield BucketRow(
                 when=self._words.clock(bucket.begin),
                 begins=self._begins(bucket.begin, before),
@@ -318,9 +277,12 @@ class _Here:
         caption = words.rich("No run finished.")
         if found.percentiles.samples:
             caption = words.rich(
-                "%(runs)s finished: half within %(half)s, all but one in twenty within %(most)s.",
+                "Runs finished: %(runs)s. Half within %(half)s, all but one in twenty within %(most)s.",
                 runs=self.listed.count(
-                    found.percentiles.samples, status=RunStatus.FINISHED, **self.ended
+                    found.percentiles.samples,
+                    words.gettext(_FINISHED),
+                    status=RunStatus.FINISHED,
+                    **self.ended,
                 ),
                 half=words.duration(found.percentiles.p50),
                 most=words.duration(found.percentiles.p95),
@@ -328,5 +290,6 @@ class _Here:
         return DurationsView(
             caption,
             distribution.rows(found, words),
+            distribution.end(found, words),
             tuple(distribution.lines(found, words)),
         )

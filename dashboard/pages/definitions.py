@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pgbus.dashboard.pages.listed import Listed, class_href
 from pgbus.dashboard.presenters import spans
 from pgbus.dashboard.presenters.pipeline import Note
-from pgbus.dashboard.words import code
+from pgbus.dashboard.presenters.sentences import short
+from pgbus.dashboard.words import code, pgettext
 from pgbus.engine.insights import classes, windows
 from pgbus.engine.states import RunStatus
 
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
 #: Fifty rows of long names stay well under what a page may weigh.
 PAGE_SIZE = 50
 
+#: What numbers of runs stand under, also where they are heard alone.
+_ONGOING = pgettext("column: runs", "Ongoing")
+_PAUSED = pgettext("column: runs", "Paused")
+_NEEDY = pgettext("column: runs", "Need attention")
+_FINISHED = pgettext("column: runs", "Finished")
+_CANCELLED = pgettext("column: runs", "Cancelled")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassRow:
@@ -38,6 +46,7 @@ class ClassRow:
     ongoing: Markup
     paused: Markup
     attention: str | None
+    attention_label: str
     attention_href: str
     finished: Markup
     cancelled: Markup
@@ -108,17 +117,23 @@ def _lede(found: Sequence[ClassSummary], words: Words) -> str:
 
 def _row(one: ClassSummary, span: Span, viewer: Viewer) -> ClassRow:
     words, listed = viewer.words, Listed(viewer, one.workflow_class)
-    ended = {"ended_from": span.since, "ended_to": span.until}
+    ended: dict[str, Any] = {"ended_from": span.since, "ended_to": span.until}
+    name = short(one.workflow_class)
+
+    def count(number: int, head: str, **narrowed: Any) -> Markup:
+        return listed.count(number, f"{name}, {words.gettext(head)}", **narrowed)
+
     return ClassRow(
         name=one.workflow_class,
         href=class_href(viewer, one.workflow_class, span.window),
         notes=tuple(_notes(one, listed, span, words)),
-        ongoing=listed.count(one.ongoing),
-        paused=listed.count(one.paused, status=RunStatus.PAUSED),
+        ongoing=count(one.ongoing, _ONGOING),
+        paused=count(one.paused, _PAUSED, status=RunStatus.PAUSED),
         attention=words.number(one.attention) if one.attention else None,
+        attention_label=f"{name}, {words.gettext(_NEEDY)}: {words.number(one.attention)}",
         attention_href=listed.attention(),
-        finished=listed.count(one.finished, status=RunStatus.FINISHED, **ended),
-        cancelled=listed.count(one.cancelled, status=RunStatus.CANCELLED, **ended),
+        finished=count(one.finished, _FINISHED, status=RunStatus.FINISHED, **ended),
+        cancelled=count(one.cancelled, _CANCELLED, status=RunStatus.CANCELLED, **ended),
         p50=words.duration(one.p50),
         p95=words.duration(one.p95),
     )

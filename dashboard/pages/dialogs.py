@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from pgbus.dashboard.pages.narrowing import query_of
 from pgbus.dashboard.presenters import job_actions, messages
 from pgbus.dashboard.presenters.job_actions import ALLOWED_BY, OF_LETTERS, BulkPress, JobPress
 from pgbus.dashboard.words import code
 from pgbus.engine.errors import MessageNotFound, QueueNotFound
 from pgbus.engine.insights import dead_letters, jobs, queues
-from pgbus.engine.jobs.bulk import Press
+from pgbus.engine.jobs import bulk
 from pgbus.engine.runner.bulk import LIMIT
 
 if TYPE_CHECKING:
@@ -21,14 +22,6 @@ if TYPE_CHECKING:
     from pgbus.engine.insights.jobs import JobFilter
     from pgbus.engine.settings import Settings
     from pgbus.engine.storage.database import Connection
-
-_FINDS = {
-    Press.RETRY_FAILED: jobs.failed_until,
-    Press.DISCARD_FAILED: jobs.failed_until,
-    Press.DISCARD_ENQUEUED: jobs.enqueued_until,
-    Press.RETRY_DEAD_LETTERS: dead_letters.until,
-    Press.DISCARD_DEAD_LETTERS: dead_letters.until,
-}
 
 
 def dialog(
@@ -40,13 +33,37 @@ def dialog(
     if not viewer.may(ALLOWED_BY[press.verb]):
         return None
     # One more than a press takes tells that there are others.
-    found = _FINDS[press.verb](
-        connection, viewer.settings, press.wanted, until=press.until, limit=LIMIT + 1
+    found = bulk.found(
+        connection,
+        viewer.settings,
+        press.verb,
+        press.wanted,
+        until=press.until,
+        limit=LIMIT + 1,
+        after=press.behind,
     )
-    if not found:
+    words = viewer.words
+    about = _about_all(press.wanted, words)
+    if found.keys:
+        unseen = found.further is not None
+        return job_actions.dialog_for_all(
+            press, len(found.keys), about, words, limit=LIMIT, unseen=unseen
+        )
+    if found.further is None:
         return None
-    about = _about_all(press.wanted, viewer.words)
-    return job_actions.dialog_for_all(press, len(found), about, viewer.words, limit=LIMIT)
+    return job_actions.dialog_for_none(about, _further(press, found.further, viewer), words)
+
+
+def _further(press: BulkPress, behind: str, viewer: Viewer) -> str:
+    """Return the address that asks for the same behind a place of the queues."""
+    return viewer.url(
+        "dead_letters" if press.verb in OF_LETTERS else "jobs",
+        **query_of(press.wanted),
+        ask=press.verb,
+        as_of=press.until.isoformat(),
+        behind=behind,
+        _anchor="confirm",
+    )
 
 
 def _of_one(connection: Connection, viewer: Viewer, press: JobPress) -> Confirmation | None:

@@ -15,14 +15,14 @@ from pgbus.dashboard.presenters import job_actions
 from pgbus.dashboard.presenters import messages as message_words
 from pgbus.dashboard.presenters.job_actions import JobVerb
 from pgbus.dashboard.presenters.pager import Pager, pager
-from pgbus.dashboard.words import COUNT_CAP, _
+from pgbus.dashboard.words import COUNT_CAP, pgettext
 from pgbus.engine.insights import jobs
 from pgbus.engine.insights.jobs import JobFilter
 from pgbus.engine.insights.messages import MessageState
 from pgbus.engine.jobs.bulk import Press
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from markupsafe import Markup
 
@@ -44,7 +44,10 @@ class JobsShown(StrEnum):
     FAILED = auto()
 
 
-_LABELS = {JobsShown.ENQUEUED: _("Enqueued"), JobsShown.FAILED: _("Failed")}
+_LABELS = {
+    JobsShown.ENQUEUED: pgettext("tab: jobs", "Enqueued"),
+    JobsShown.FAILED: pgettext("tab: jobs", "Failed"),
+}
 #: What can be filtered by in each list.
 _FILTERS = {
     JobsShown.ENQUEUED: ("queue", "job"),
@@ -122,6 +125,7 @@ def load(
     """Return the page of the jobs that match; raise `QueueNotFound` and `BadCursor`."""
     words, settings = viewer.words, viewer.settings
     failing = jobs.count_failed(connection, cap=COUNT_CAP)
+    counts = _counts(connection, viewer, failing) if wanted == JobFilter() else {}
     url = functools.partial(viewer.url, "jobs", **_kept(shown, wanted))
     here = functools.partial(url, after=after, before=before)
     enqueued, failed = tuple[EnqueuedLine, ...](), tuple[FailedLine, ...]()
@@ -137,10 +141,10 @@ def load(
     return JobsPage(
         title=words.gettext(_LABELS[shown]),
         opening=_opening(failing, viewer),
-        tabs=_tabs(shown, wanted, failing, viewer),
+        tabs=_tabs(shown, wanted, counts, viewer),
         narrowing=narrowing(connection, viewer, "jobs", wanted, _FILTERS[shown], show=_show(shown)),
         asks=job_actions.asks_all(_PRESSES[shown], wanted, viewer, url)
-        if enqueued or failed
+        if enqueued or failed or older
         else (),
         enqueued=enqueued,
         failed=failed,
@@ -172,13 +176,23 @@ def _opening(failing: int, viewer: Viewer) -> Markup:
     )
 
 
-def _tabs(shown: JobsShown, wanted: JobFilter, failing: int, viewer: Viewer) -> tuple[JobTab, ...]:
-    """Return both lists; what is filtered nobody counted, nor what is enqueued, of which there may be much."""
-    counted = viewer.words.count(failing) if wanted == JobFilter() else None
+def _counts(connection: Connection, viewer: Viewer, failing: int) -> dict[JobsShown, str]:
+    """Return how many are in each list; nothing of the enqueued where only steps of runs were looked at."""
+    counts = {JobsShown.FAILED: viewer.words.count(failing)}
+    enqueued = jobs.count_enqueued(connection, viewer.settings, cap=COUNT_CAP)
+    if enqueued.number or not enqueued.at_least:
+        counts[JobsShown.ENQUEUED] = viewer.words.count(enqueued.number, at_least=enqueued.at_least)
+    return counts
+
+
+def _tabs(
+    shown: JobsShown, wanted: JobFilter, counts: Mapping[JobsShown, str], viewer: Viewer
+) -> tuple[JobTab, ...]:
+    """Return both lists; what is filtered nobody counted."""
     return tuple(
         JobTab(
             viewer.words.gettext(label),
-            counted if one is JobsShown.FAILED else None,
+            counts.get(one),
             viewer.url(
                 "jobs",
                 **_kept(one, JobFilter(**{name: getattr(wanted, name) for name in _FILTERS[one]})),

@@ -29,15 +29,16 @@ class Listed:
         wanted = RunFilter(workflow_class=self.workflow_class, **narrowed)
         return self.viewer.url("workflows", **query_of(wanted))
 
-    def count(self, number: int, **narrowed: Any) -> Markup:
-        """Return how many match as a link to them; of none there is nothing to see."""
+    def count(self, number: int, head: str | None = None, **narrowed: Any) -> Markup:
+        """Return how many match as a link to them, which says the head they stand under; of none there is nothing."""
         if not number:
             return Markup('<span class="mute">0</span>')
-        return marks.link(self.href(**narrowed), self.viewer.words.number(number))
+        text = self.viewer.words.number(number)
+        return marks.link(self.href(**narrowed), text, f"{head}: {text}" if head else None)
 
-    def attention(self) -> str:
-        """Return what needs somebody, narrowed to the class."""
-        return self.viewer.url("attention", workflow_class=self.workflow_class)
+    def attention(self, step: str | None = None) -> str:
+        """Return what needs somebody, narrowed to the class, or to a step of it."""
+        return self.viewer.url("attention", workflow_class=self.workflow_class, current_step=step)
 
 
 def class_href(viewer: Viewer, workflow_class: str, window: Window = Window.DAY) -> str:

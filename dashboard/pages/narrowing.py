@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from pgbus.dashboard.pages.workflows import Chip
-from pgbus.dashboard.words import _
+from pgbus.dashboard.words import pgettext
 from pgbus.engine.insights import queues
 from pgbus.engine.insights.messages import parsed_name
 
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from pgbus.engine.insights.jobs import JobFilter
     from pgbus.engine.storage.database import Connection
 
-_LABELS = {"queue": _("queue"), "job": _("job"), "error_class": _("error class")}
+_LABELS = {
+    "queue": pgettext("filter", "queue"),
+    "job": pgettext("filter", "job"),
+    "error_class": pgettext("filter", "error class"),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from pgbus.dashboard.presenters import (
 from pgbus.dashboard.presenters.documents import Shelf
 from pgbus.dashboard.presenters.happening import happening
 from pgbus.dashboard.presenters.status import Badge, place, status
-from pgbus.dashboard.words import _, code, foreign
+from pgbus.dashboard.words import _, code, foreign, pgettext
 from pgbus.engine.insights import detail as insights
 from pgbus.engine.states import ONGOING, Event, RunStatus, SignalStatus
 
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from pgbus.dashboard.console import Viewer
-    from pgbus.dashboard.presenters.actions import Actions, RefusedForm
+    from pgbus.dashboard.presenters.actions import Actions
     from pgbus.dashboard.presenters.attempts import AttemptTable
     from pgbus.dashboard.presenters.documents import DocumentView
     from pgbus.dashboard.presenters.happening import Happening
+    from pgbus.dashboard.presenters.refused_forms import RefusedForm
     from pgbus.dashboard.presenters.timeline import Chart
     from pgbus.dashboard.presenters.trail import TrailLine
     from pgbus.dashboard.words import Words
@@ -150,9 +151,9 @@ class RunPage:
 
 
 _SIGNAL_BADGES = {
-    SignalStatus.PENDING: Badge(_("Pending"), "idle", "signal"),
-    SignalStatus.CLAIMED: Badge(_("Claimed"), "runs", "performing"),
-    SignalStatus.CONSUMED: Badge(_("Consumed"), "good", "finished"),
+    SignalStatus.PENDING: Badge(pgettext("signal status", "Pending"), "idle", "signal"),
+    SignalStatus.CLAIMED: Badge(pgettext("signal status", "Claimed"), "runs", "performing"),
+    SignalStatus.CONSUMED: Badge(pgettext("signal status", "Consumed"), "good", "finished"),
 }
 
 _RELATED = {
@@ -277,9 +278,9 @@ def _facts(found: RunDetail, viewer: Viewer) -> list[Fact]:
         started = words.rich(
             _("%(when)s by %(actor)s"), when=words.ago(run.created_at), actor=foreign(starter)
         )
-    facts = [Fact(words.gettext("Started"), started)]
+    facts = [Fact(words.pgettext("column: moment", "Started"), started)]
     if run.ended_at is not None:
-        facts.append(Fact(words.gettext("Ended"), words.ago(run.ended_at)))
+        facts.append(Fact(words.pgettext("column: moment", "Ended"), words.ago(run.ended_at)))
     facts.append(Fact(words.gettext("Last activity"), words.ago(run.updated_at)))
     if found.idempotency_key is not None:
         facts.append(Fact(words.gettext("Start key"), code(found.idempotency_key)))
@@ -313,11 +314,13 @@ def _change(change: DefinitionChange, found: RunDetail, viewer: Viewer) -> Chang
         for name in change.removed
     ]
     lines += [
-        ChangeLine("warn", "info", words.rich(_("%(step)s has other options"), step=code(name)))
+        ChangeLine(
+            "warn", "info", words.rich(_("The options of %(step)s changed"), step=code(name))
+        )
         for name in change.changed
     ]
     if change.reordered:
-        lines.append(ChangeLine("warn", "info", words.rich(_("The steps stand in another order"))))
+        lines.append(ChangeLine("warn", "info", words.rich(_("The order of the steps changed"))))
     return Change(
         tuple(lines),
         words.rich(
@@ -333,7 +336,7 @@ def _added(step: AddedStep, words: Words) -> Markup:
     if step.after is None:
         key = _("%(step)s added as the first; this run is past it and will not do it")
     if not step.past:
-        key = _("%(step)s added after %(after)s; this run comes to it")
+        key = _("%(step)s added after %(after)s; this run will come to it")
     return words.rich(key, step=code(step.name), after=code(step.after or ""))
 
 
@@ -352,9 +355,15 @@ def _step(step: StepOfRun, viewer: Viewer, *, is_next: bool) -> StepLine:
 
 def _ahead(step: StepOfRun, *, is_next: bool) -> str:
     if not step.to_come:
-        return _("not in this run")
+        return pgettext("step", "not in this run")
     if step.fan_out:
-        return _("next, fan-out") if is_next else _("to come, fan-out")
+        return (
+            pgettext("step", "next, fan-out") if is_next else pgettext("step", "to come, fan-out")
+        )
     if step.waits_for is not None:
-        return _("next, waits for a signal") if is_next else _("to come, waits for a signal")
-    return _("next") if is_next else _("to come")
+        return (
+            pgettext("step", "next, waits for a signal")
+            if is_next
+            else pgettext("step", "to come, waits for a signal")
+        )
+    return pgettext("step", "next") if is_next else pgettext("step", "to come")

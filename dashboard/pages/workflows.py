@@ -11,7 +11,7 @@ from pgbus.dashboard.forms import moment_text
 from pgbus.dashboard.presenters import marks, sentences, subjects
 from pgbus.dashboard.presenters.pager import Pager, pager
 from pgbus.dashboard.presenters.status import HELD_WORDS, STUCK_WORDS, place, status
-from pgbus.dashboard.words import COUNT_CAP, _, code
+from pgbus.dashboard.words import COUNT_CAP, code, pgettext
 from pgbus.engine.insights import counts, runs
 from pgbus.engine.insights.stuck import StuckReason
 from pgbus.engine.states import RunStatus
@@ -31,30 +31,30 @@ _MOST_CLASSES = 200
 
 #: Each tab with its word and, where it is a state, that state's icon.
 _TABS: tuple[tuple[Tab, str, str | None], ...] = (
-    ("ongoing", _("Ongoing"), None),
-    (RunStatus.READY, _("Ready"), "ready"),
-    (RunStatus.PERFORMING, _("Performing"), "performing"),
-    (RunStatus.WAITING, _("Waiting"), "waiting"),
-    (RunStatus.PAUSED, _("Paused"), "paused"),
-    (RunStatus.FINISHED, _("Finished"), "finished"),
-    (RunStatus.CANCELLED, _("Cancelled"), "cancelled"),
-    ("all", _("All"), None),
+    ("ongoing", pgettext("tab: runs", "Ongoing"), None),
+    (RunStatus.READY, pgettext("tab: runs", "Ready"), "ready"),
+    (RunStatus.PERFORMING, pgettext("tab: runs", "Performing"), "performing"),
+    (RunStatus.WAITING, pgettext("tab: runs", "Waiting"), "waiting"),
+    (RunStatus.PAUSED, pgettext("tab: runs", "Paused"), "paused"),
+    (RunStatus.FINISHED, pgettext("tab: runs", "Finished"), "finished"),
+    (RunStatus.CANCELLED, pgettext("tab: runs", "Cancelled"), "cancelled"),
+    ("all", pgettext("tab: runs", "All"), None),
 )
 
 #: The filters in the order in which they are shown, each with its word.
 _FILTERS = {
-    "workflow_class": _("class"),
-    "current_step": _("step"),
-    "error_class": _("error"),
-    "stuck": _("stuck"),
-    "held": _("once resumed"),
-    "subject_type": _("subject type"),
-    "subject_id": _("subject id"),
-    "workflow_id": _("workflow id"),
-    "created_from": _("created from"),
-    "created_to": _("created before"),
-    "ended_from": _("ended from"),
-    "ended_to": _("ended before"),
+    "workflow_class": pgettext("filter", "class"),
+    "current_step": pgettext("filter", "step"),
+    "error_class": pgettext("filter", "error"),
+    "stuck": pgettext("filter", "stuck"),
+    "held": pgettext("filter", "once resumed"),
+    "subject_type": pgettext("filter", "subject type"),
+    "subject_id": pgettext("filter", "subject id"),
+    "workflow_id": pgettext("filter", "workflow id"),
+    "created_from": pgettext("filter", "created from"),
+    "created_to": pgettext("filter", "created before"),
+    "ended_from": pgettext("filter", "ended from"),
+    "ended_to": pgettext("filter", "ended before"),
 }
 
 _MOMENTS = tuple(name for name in _FILTERS if name.endswith(("_from", "_to")))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pgbus.dashboard.presenters.sentences import short
 from pgbus.dashboard.presenters.status import Badge
-from pgbus.dashboard.words import _
+from pgbus.dashboard.words import pgettext
 from pgbus.engine.insights.attempts import LONGEST_SUMMARY
 from pgbus.engine.runner.error_record import MESSAGE_LENGTH
 from pgbus.engine.states import AttemptStatus, Outcome
@@ -88,28 +88,53 @@ class AttemptTable:
 
 
 _BADGES = {
-    AttemptStatus.SCHEDULED: Badge(_("Scheduled"), "idle", "scheduled"),
-    AttemptStatus.WAITING: Badge(_("Waiting"), "waits", "waiting"),
-    AttemptStatus.IN_PROGRESS: Badge(_("Performing"), "runs", "performing"),
-    AttemptStatus.COMPLETED: Badge(_("Completed"), "good", "finished"),
-    AttemptStatus.FAILED: Badge(_("Failed"), "bad", "failed"),
-    AttemptStatus.CANCELLED: Badge(_("Cancelled"), "idle", "cancelled"),
-    AttemptStatus.SKIPPED: Badge(_("Skipped"), "idle", "skipped"),
+    AttemptStatus.SCHEDULED: Badge(pgettext("attempt status", "Scheduled"), "idle", "scheduled"),
+    AttemptStatus.WAITING: Badge(pgettext("attempt status", "Waiting"), "waits", "waiting"),
+    AttemptStatus.IN_PROGRESS: Badge(
+        pgettext("attempt status", "Performing"), "runs", "performing"
+    ),
+    AttemptStatus.COMPLETED: Badge(pgettext("attempt status", "Completed"), "good", "finished"),
+    AttemptStatus.FAILED: Badge(pgettext("attempt status", "Failed"), "bad", "failed"),
+    AttemptStatus.CANCELLED: Badge(pgettext("attempt status", "Cancelled"), "idle", "cancelled"),
+    AttemptStatus.SKIPPED: Badge(pgettext("attempt status", "Skipped"), "idle", "skipped"),
 }
 #: What became of a step by its newest attempt: the word where the run is past it, and where it is there.
 _BECAME = {
-    AttemptStatus.SCHEDULED: (_("scheduled"), _("scheduled, here now")),
-    AttemptStatus.WAITING: (_("waiting"), _("waiting, here now")),
-    AttemptStatus.IN_PROGRESS: (_("performing"), _("performing, here now")),
-    AttemptStatus.COMPLETED: (_("completed"), _("completed, here now")),
-    AttemptStatus.FAILED: (_("failed"), _("failed, here now")),
-    AttemptStatus.CANCELLED: (_("cancelled"), _("cancelled, here now")),
-    AttemptStatus.SKIPPED: (_("skipped"), _("skipped, here now")),
+    AttemptStatus.SCHEDULED: (
+        pgettext("step", "scheduled"),
+        pgettext("step", "scheduled, here now"),
+    ),
+    AttemptStatus.WAITING: (
+        pgettext("step", "waiting"),
+        pgettext("step", "waiting, here now"),
+    ),
+    AttemptStatus.IN_PROGRESS: (
+        pgettext("step", "performing"),
+        pgettext("step", "performing, here now"),
+    ),
+    AttemptStatus.COMPLETED: (
+        pgettext("step", "completed"),
+        pgettext("step", "completed, here now"),
+    ),
+    AttemptStatus.FAILED: (
+        pgettext("step", "failed"),
+        pgettext("step", "failed, here now"),
+    ),
+    AttemptStatus.CANCELLED: (
+        pgettext("step", "cancelled"),
+        pgettext("step", "cancelled, here now"),
+    ),
+    AttemptStatus.SKIPPED: (
+        pgettext("step", "skipped"),
+        pgettext("step", "skipped, here now"),
+    ),
 }
-_FAILED_AND_REATTEMPTED = Badge(_("Failed, reattempted"), "bad", "redo")
-_REATTEMPTED = Badge(_("Reattempted"), "idle", "redo")
-_FAILED_AND_CANCELLED = Badge(_("Failed, run cancelled"), "bad", "cancelled")
-_FAILED_AND_SKIPPED = Badge(_("Failed, skipped"), "bad", "skipped")
+_FAILED_AND_REATTEMPTED = Badge(pgettext("attempt status", "Failed, reattempted"), "bad", "redo")
+_REATTEMPTED = Badge(pgettext("attempt status", "Reattempted"), "idle", "redo")
+_FAILED_AND_CANCELLED = Badge(
+    pgettext("attempt status", "Failed, run cancelled"), "bad", "cancelled"
+)
+_FAILED_AND_SKIPPED = Badge(pgettext("attempt status", "Failed, skipped"), "bad", "skipped")
 
 
 def became(step: StepOfRun) -> Badge | None:

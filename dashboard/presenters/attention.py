@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from pgbus.dashboard.presenters import bulk
-from pgbus.dashboard.presenters.actions import Effect, jobs_again
 from pgbus.dashboard.presenters.bulk import cut
+from pgbus.dashboard.presenters.confirmations import Effect
+from pgbus.dashboard.presenters.resuming import jobs_again
 from pgbus.dashboard.presenters.sentences import short
 from pgbus.dashboard.presenters.status import SYSTEM
 from pgbus.dashboard.words import _, code, foreign, quoted
@@ -73,7 +74,7 @@ _DONE_BUT: dict[Press, str] = {
 
 
 _IN_DOUBT = _(
-    "PostgreSQL went away while run %(id)s was in hand, so look whether that one is done."
+    "PostgreSQL went away while run %(id)s was in hand, so check whether that one is done."
 )
 
 
@@ -116,10 +117,10 @@ def _cause(group: StuckGroup, words: Words) -> Markup:
     match key.reason:
         case StuckReason.PAUSED_ERROR if key.error_class is None:
             return words.nrich(
-                "<strong>%(num)s run is paused</strong>: %(step)s of %(class)s has ended otherwise than "
-                "completed, %(when)s.",
-                "<strong>%(num)s are paused</strong>: %(step)s of %(class)s has ended otherwise than "
-                "completed, the first time %(when)s.",
+                "<strong>%(num)s run is paused</strong>: %(step)s of %(class)s has ended without "
+                "completing, %(when)s.",
+                "<strong>%(num)s are paused</strong>: %(step)s of %(class)s has ended without "
+                "completing, the first time %(when)s.",
                 group.count,
                 **parts,
             )
@@ -176,7 +177,7 @@ def told(group: StuckGroup, settings: Settings, words: Words, *, dispatched: boo
                 "No dispatcher is running, so nothing sends them again: start one, or run them now."
             )
         case StuckReason.OVERDUE:
-            return words.rich("The sweep sends them again; nothing is to be done unless they stay.")
+            return words.rich("The sweep sends them again; act only if they stay here.")
         case StuckReason.WAITING_OVERDUE:
             limit = settings.workflow_waiting_visibility_threshold.total_seconds()
             return words.rich(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pgbus.dashboard.presenters.sentences import short
 from pgbus.dashboard.presenters.status import Badge
-from pgbus.dashboard.words import _, code, foreign
+from pgbus.dashboard.words import code, foreign, pgettext
 from pgbus.engine.states import MemberStatus
 
 if TYPE_CHECKING:
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from pgbus.dashboard.words import Words
     from pgbus.engine.insights.batches import BatchSummary, OpenBatches
 
-_OPEN = Badge(_("In progress"), "runs", "performing")
-_FAILING = Badge(_("In progress, jobs failed"), "warn", "attention")
-_WITHDRAWN = Badge(_("Withdrawn"), "idle", "cancelled")
-_DONE = Badge(_("Done"), "good", "finished")
-_FAILED = Badge(_("Ended, jobs failed"), "bad", "failed")
+_OPEN = Badge(pgettext("batch status", "In progress"), "runs", "performing")
+_FAILING = Badge(pgettext("batch status", "In progress, jobs failed"), "warn", "attention")
+_WITHDRAWN = Badge(pgettext("batch status", "Withdrawn"), "idle", "cancelled")
+_DONE = Badge(pgettext("batch status", "Done"), "good", "finished")
+_FAILED = Badge(pgettext("batch status", "Ended, jobs failed"), "bad", "failed")
 
 #: A member's state as a badge.
 MEMBERS = {
-    MemberStatus.OPEN: Badge(_("Open"), "idle", "ready"),
-    MemberStatus.COMPLETED: Badge(_("Completed"), "good", "finished"),
-    MemberStatus.DISCARDED: Badge(_("Discarded"), "bad", "cancelled"),
-    MemberStatus.DEAD_LETTERED: Badge(_("Dead-lettered"), "bad", "failed"),
+    MemberStatus.OPEN: Badge(pgettext("job status", "Open"), "idle", "ready"),
+    MemberStatus.COMPLETED: Badge(pgettext("job status", "Completed"), "good", "finished"),
+    MemberStatus.DISCARDED: Badge(pgettext("job status", "Discarded"), "bad", "cancelled"),
+    MemberStatus.DEAD_LETTERED: Badge(pgettext("job status", "Dead-lettered"), "bad", "failed"),
 }
 
 
@@ -115,7 +115,7 @@ def consequence(batch: BatchSummary, words: Words) -> str | None:
     if not batch.open_jobs:
         return words.gettext("Every job has ended; the next sweep finishes the batch.")
     if batch.withdrawn_at:
-        return words.gettext("Jobs that were not delivered yet are discarded when they are.")
+        return words.gettext("Jobs that were not delivered yet are discarded on delivery.")
     if batch.run:
         return words.gettext("Its run goes on when the last job has ended.")
     return None
@@ -128,7 +128,7 @@ def progress(batch: BatchSummary, words: Words) -> Progress:
         f"{100 * batch.completed_jobs / whole:.1f}",
         f"{100 * batch.failed_jobs / whole:.1f}",
         words.gettext(
-            "%(done)s done, %(failed)s failed, %(open)s open",
+            "Done: %(done)s, failed: %(failed)s, open: %(open)s",
             done=words.number(batch.completed_jobs),
             failed=words.number(batch.failed_jobs),
             open=words.number(batch.open_jobs),
@@ -143,14 +143,14 @@ def opening(found: OpenBatches, words: Words) -> Markup:
     opened = {"count": words.count(found.number), "failing": words.count(found.failing)}
     if found.failing:
         return words.nrich(
-            "%(count)s batch is open, and jobs of it have failed.",
+            "%(count)s batch is open, and some of its jobs have failed.",
             "%(count)s batches are open; in %(failing)s of them jobs have failed.",
             found.number,
             **opened,
         )
     return words.nrich(
-        "%(count)s batch is open, and no job of it has failed.",
-        "%(count)s batches are open, and no job of theirs has failed.",
+        "%(count)s batch is open, and none of its jobs has failed.",
+        "%(count)s batches are open, and none of their jobs has failed.",
         found.number,
         **opened,
     )

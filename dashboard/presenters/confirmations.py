@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
-    from pgbus.dashboard.presenters.actions import Effect
-
 
 @dataclass(frozen=True, slots=True)
 class Ask:
@@ -23,11 +21,21 @@ class Ask:
     danger: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One thing that an action does, or leaves alone."""
+
+    icon: str
+    text: Markup
+    tone: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
     """What a press will do, to be confirmed; `fields` come with the form.
 
-    With `to_type` somebody has to type that; `problem` says what was wrong with what was `typed`.
+    With `to_type` somebody has to type that; `problem` says what was wrong with what was `typed`. With
+    `further` there is nothing to confirm: none was found so far, and this is where to look on.
     """
 
     question: str
@@ -40,3 +48,4 @@ class Confirmation:
     to_type: str = ""
     typed: str = ""
     problem: str = ""
+    further: str = ""

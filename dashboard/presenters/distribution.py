@@ -38,6 +38,12 @@ def rows(found: Durations, words: Words) -> tuple[BinRow, ...]:
     )
 
 
+def end(found: Durations, words: Words) -> str:
+    """Return what stands at the right end of the last bar; nothing where that has none."""
+    high = found.bins[-1].high if found.bins else None
+    return words.duration(high) if high is not None else ""
+
+
 def lines(found: Durations, words: Words) -> Iterator[Line]:
     """Yield where half of the runs had finished, and all but one in twenty."""
     for name, seconds in (("p50", found.percentiles.p50), ("p95", found.percentiles.p95)):

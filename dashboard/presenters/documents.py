@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Self
 
 from markupsafe import Markup
 
-from pgbus.dashboard.words import _
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 _LINE = 60
 _INDENT = "  "
 _KILO = 1000
-_BYTES, _KILOBYTES = _("%(number)s bytes"), _("%(number)s KB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +110,8 @@ def pretty(value: object, margin: str = "") -> str:
 def size(number: int, words: Words) -> str:
     """Return how large a document is."""
     if number < _KILO:
-        return words.gettext(_BYTES, number=words.number(number))
-    return words.gettext(_KILOBYTES, number=words.number(round(number / _KILO, 1)))
+        return words.ngettext("%(num)s byte", "%(num)s bytes", number)
+    return words.gettext("%(number)s KB", number=words.number(round(number / _KILO, 1)))
 
 
 def _compact(value: object) -> str:

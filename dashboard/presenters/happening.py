@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from pgbus.dashboard.presenters import marks
+from pgbus.dashboard.presenters.sentences import JobsDone, jobs_done
 from pgbus.dashboard.presenters.status import SYSTEM, status
 from pgbus.dashboard.words import _, code, foreign, quoted
 from pgbus.engine.states import AttemptStatus, RunStatus, SignalStatus
@@ -47,7 +48,7 @@ class Happening:
 
 _TITLES = {
     RunStatus.READY: _("What happens next"),
-    RunStatus.PERFORMING: _("What it does"),
+    RunStatus.PERFORMING: _("What it is doing"),
     RunStatus.WAITING: _("What it waits for"),
     RunStatus.PAUSED: _("What happened"),
     RunStatus.FINISHED: _("What happened"),
@@ -165,10 +166,10 @@ def _waiting(detail: RunDetail, viewer: Viewer) -> Markup:
     step = code(run.current_step)
     if run.batch_id is not None:
         return words.rich(
-            _("%(step)s goes on when all jobs of %(batch)s have ended."),
+            _("%(step)s goes on when all jobs of batch %(batch)s have ended."),
             step=step,
             batch=marks.link(
-                viewer.url("batch", batch_id=run.batch_id), words.gettext("its batch")
+                viewer.url("batch", batch_id=run.batch_id), marks.short_id(run.batch_id)
             ),
         )
     pending = sum(one.status is SignalStatus.PENDING for one in detail.signals)
@@ -216,12 +217,7 @@ def _progress(detail: RunDetail, viewer: Viewer) -> Progress | None:
         total, still_open = run.total_jobs or 0, run.open_jobs or 0
         if not total:
             return None
-        told = words.ngettext(
-            "%(done)s of %(num)s job done",
-            "%(done)s of %(num)s jobs done",
-            total,
-            done=words.number(total - still_open),
-        )
+        told = jobs_done(JobsDone(total - still_open, total), words)
         return Progress((total - still_open) * _WHOLE // total, told, "", told)
     if run.timeout_at is None:
         return None
@@ -233,6 +229,6 @@ def _progress(detail: RunDetail, viewer: Viewer) -> Progress | None:
             time=words.duration(waited.total_seconds()),
             whole=words.duration(whole.total_seconds()),
         ),
-        words.rich(_("%(time)s began to wait"), time=words.clock(run.waiting_since)),
-        words.rich(_("%(time)s deadline"), time=words.clock(run.timeout_at)),
+        words.rich(_("Began to wait: %(time)s"), time=words.clock(run.waiting_since)),
+        words.rich(_("Deadline: %(time)s"), time=words.clock(run.timeout_at)),
     )

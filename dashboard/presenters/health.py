@@ -51,16 +51,16 @@ _MENDS = {
     Problem.OLD_SCHEMA: _("Run %(command)s with this release."),
     Problem.NO_WORKER: _("Runs and jobs wait for one: %(command)s."),
     Problem.NO_DISPATCHER: _(
-        "Deadlines, far-off steps and the repair of what died wait for one: %(command)s."
+        "Deadlines, steps due later and the repair of what died wait for one: %(command)s."
     ),
     Problem.NO_LISTEN: _(
-        "It finds work by polling, only later. Behind a pooler give %(command)s a direct connection."
+        "It finds work later, by polling. Behind a pooler, give %(command)s a direct connection."
     ),
     Problem.VACUUM_HELD_BACK: _(
-        "While it is open, no table is cleaned of dead rows, and queues grow slow. End it: %(command)s."
+        "While it is open, no table is cleaned of dead rows, and queues become slow. End it: %(command)s."
     ),
-    Problem.BLOATED_QUEUE: _("Reading it grows slow. See to autovacuum, or run %(command)s."),
-    Problem.CLOCKS_APART: _("Its logs tell other times. See to its clock (%(command)s)."),
+    Problem.BLOATED_QUEUE: _("Reading it becomes slow. Check autovacuum, or run %(command)s."),
+    Problem.CLOCKS_APART: _("Its logs show other times. Correct its clock (%(command)s)."),
 }
 _COMMANDS = {
     Problem.OLD_SCHEMA: "pgbus migrate",

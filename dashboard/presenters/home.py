@@ -102,12 +102,12 @@ def _cause(stuck: Attention, why: str | None, words: Words) -> Iterator[Markup]:
 
 def _share(biggest: StuckGroup, total: int) -> str:
     if total == 1:
-        return _("%(workflow)s on %(step)s, %(why)s %(time)s.")
+        return _("%(workflow)s on %(step)s (%(why)s), %(time)s.")
     if biggest.count == total:
-        return _("All of them: %(workflow)s on %(step)s, %(why)s, the first %(time)s.")
+        return _("All of them: %(workflow)s on %(step)s (%(why)s), the first %(time)s.")
     if biggest.count * 2 > total:
-        return _("Most of them: %(workflow)s on %(step)s, %(why)s, the first %(time)s.")
-    return _("%(count)s of them: %(workflow)s on %(step)s, %(why)s, the first %(time)s.")
+        return _("Most of them: %(workflow)s on %(step)s (%(why)s), the first %(time)s.")
+    return _("%(count)s of them: %(workflow)s on %(step)s (%(why)s), the first %(time)s.")
 
 
 def _wrong(figures: Figures, words: Words) -> Iterator[Markup]:
@@ -162,14 +162,15 @@ def processes_card(fleet: Fleet, words: Words) -> Card:
     """Return how many processes beat, and which went silent first."""
     total, silent = processes.size(fleet), sum(fleet.silent.values())
     if not total:
-        return Card(words.gettext("None"), words.rich("Nothing takes runs or jobs."), _QUIET)
-    figure = words.gettext(
-        "%(alive)s of %(total)s healthy",
+        return Card(words.gettext("No process"), words.rich("Nothing takes runs or jobs."), _QUIET)
+    figure = words.ngettext(
+        "%(alive)s of %(num)s healthy",
+        "%(alive)s of %(num)s healthy",
+        total,
         alive=words.number(total - silent),
-        total=words.number(total),
     )
     if not silent:
-        return Card(figure, words.rich("Each has beaten within seconds."), _QUIET)
+        return Card(figure, words.rich("Every heartbeat is seconds old."), _QUIET)
     first = fleet.processes[0]
     detail = words.rich(
         "%(process)s silent for %(time)s",

@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from pgbus.dashboard.presenters import bulk
-from pgbus.dashboard.presenters.actions import Effect as Consequence
 from pgbus.dashboard.presenters.confirmations import Ask, Confirmation
+from pgbus.dashboard.presenters.confirmations import Effect as Consequence
 from pgbus.dashboard.toasts import Toast
 from pgbus.dashboard.words import _
 from pgbus.engine.insights.jobs import JobFilter
@@ -64,12 +64,16 @@ class JobPress:
 
 @dataclass(frozen=True, slots=True)
 class BulkPress:
-    """A verb on all that match, as a page of the moment `until` showed them: so many, None where nobody counted."""
+    """A verb on all that match, as a page of the moment `until` showed them: so many, None where nobody counted.
+
+    With `behind` they are those behind that place of the queues.
+    """
 
     verb: Press
     wanted: JobFilter
     until: datetime
     count: int | None
+    behind: str | None = None
 
 
 #: A job that was not tried yet waits for its time.
@@ -79,9 +83,9 @@ _LABELS_OF_ALL = {False: _("Retry all…"), True: _("Discard all…")}
 _LABELS_OF_MATCHES = {False: _("Retry all that match…"), True: _("Discard all that match…")}
 _QUESTIONS = {
     JobVerb.RETRY: _("Run this job now?"),
-    JobVerb.DISCARD: _("Discard this job for good?"),
+    JobVerb.DISCARD: _("Discard this job?"),
     JobVerb.RETRY_LETTER: _("Send this dead letter back to its queue?"),
-    JobVerb.DISCARD_LETTER: _("Discard this dead letter for good?"),
+    JobVerb.DISCARD_LETTER: _("Discard this dead letter?"),
 }
 _ANSWERS = {
     JobVerb.RETRY: _("Run it now"),
@@ -92,10 +96,10 @@ _ANSWERS = {
 #: What is asked when one press cannot take all.
 _FIRST = {
     Press.RETRY_FAILED: _("Run the first %(number)s failed jobs now?"),
-    Press.DISCARD_FAILED: _("Discard the first %(number)s failed jobs for good?"),
-    Press.DISCARD_ENQUEUED: _("Discard the first %(number)s enqueued jobs for good?"),
+    Press.DISCARD_FAILED: _("Discard the first %(number)s failed jobs?"),
+    Press.DISCARD_ENQUEUED: _("Discard the first %(number)s enqueued jobs?"),
     Press.RETRY_DEAD_LETTERS: _("Send the first %(number)s dead letters back to their queues?"),
-    Press.DISCARD_DEAD_LETTERS: _("Discard the first %(number)s dead letters for good?"),
+    Press.DISCARD_DEAD_LETTERS: _("Discard the first %(number)s dead letters?"),
 }
 _ARCHIVED = (
     "info",
@@ -120,7 +124,7 @@ _EFFECTS = {
             "",
             _("What is retried runs as soon as a worker is free, whatever its delay was."),
         ),
-        ("info", "", _("Tries are counted on: after its last one a job is a dead letter.")),
+        ("info", "", _("Tries are still counted: after its last one a job is a dead letter.")),
     ),
     JobVerb.DISCARD: (
         (
@@ -154,7 +158,7 @@ _DONE = {
     JobVerb.DISCARD_LETTER: _("%(job)s is discarded."),
 }
 _NOT_DONE = {
-    Effect.DUE: _("Nothing was done: %(job)s waits for nothing but a worker."),
+    Effect.DUE: _("Nothing was done: %(job)s is due already and waits only for a worker."),
     Effect.IN_HAND: _("Nothing was done: a worker has %(job)s in hand."),
     Effect.MOVED_ON: _("Nothing was done: %(job)s was tried again after the page was read."),
     Effect.OF_A_RUN: _("Nothing was done: this is a step of a run; act on the run's own page."),
@@ -172,7 +176,7 @@ _ALL_DONE_BUT = {
     JobVerb.RETRY_LETTER: _("Sent back %(done)s; %(moved)s had already moved on."),
     JobVerb.DISCARD_LETTER: _("Discarded %(done)s; %(moved)s had already moved on."),
 }
-_IN_DOUBT = _("PostgreSQL went away while %(id)s was in hand, so look whether that one is done.")
+_IN_DOUBT = _("PostgreSQL went away while %(id)s was in hand, so check whether that one is done.")
 
 
 def asks(
@@ -228,21 +232,48 @@ def dialog(press: JobPress, about: Markup, words: Words) -> Confirmation:
 
 
 def dialog_for_all(
-    press: BulkPress, found: int, about: Markup, words: Words, *, limit: int
+    press: BulkPress,
+    found: int,
+    about: Markup,
+    words: Words,
+    *,
+    limit: int,
+    unseen: bool = False,
 ) -> Confirmation:
-    """Return what is asked before a verb on so many; more than `limit` are taken by several presses."""
+    """Return what is asked before a verb on so many; more than `limit` are taken by several presses.
+
+    `unseen`: there are messages that nobody looked at.
+    """
     verb, number = ALLOWED_BY[press.verb], min(found, limit)
     return Confirmation(
         question=_question(press.verb, number, words, maybe_more=found > limit),
         about=about,
-        effects=(*_consequences(verb, words), *_bounds(press, words, number, found, limit)),
+        effects=(
+            *_consequences(verb, words),
+            *_bounds(press, words, number, found, limit, unseen=unseen),
+        ),
         answer=words.gettext(_all_answer(verb), number=words.number(number)),
         danger=verb in _DISCARDS,
         fields={
             "ask": press.verb.value,
             "as_of": press.until.isoformat(),
             "count": str(found),
+            **({"behind": press.behind} if press.behind else {}),
         },
+    )
+
+
+def dialog_for_none(about: Markup, further: str, words: Words) -> Confirmation:
+    """Return what is said where none of those that were looked at matches; `further` looks at the next."""
+    told = words.rich("None of those looked at so far matches. There are more.")
+    return Confirmation(
+        question=words.gettext("Nothing found so far"),
+        about=about,
+        effects=(Consequence("info", told),),
+        answer="",
+        danger=False,
+        fields={},
+        further=further,
     )
 
 
@@ -252,7 +283,7 @@ def _consequences(verb: JobVerb, words: Words) -> Iterator[Consequence]:
 
 
 def _bounds(
-    press: BulkPress, words: Words, number: int, found: int, limit: int
+    press: BulkPress, words: Words, number: int, found: int, limit: int, *, unseen: bool
 ) -> Iterator[Consequence]:
     icon, tone, text = _LEFT_ALONE
     yield Consequence(icon, words.rich(text), tone)
@@ -262,6 +293,8 @@ def _bounds(
             number=words.number(number),
         )
         yield Consequence("info", more)
+    elif unseen:
+        yield Consequence("info", words.rich("Not all messages were looked at: there may be more."))
     late = words.rich(
         "What came after %(time)s, when the page was read, is <b>not touched</b>.",
         time=words.clock(press.until),
@@ -279,14 +312,14 @@ def _question(verb: Press, number: int, words: Words, *, maybe_more: bool) -> st
             )
         case Press.DISCARD_FAILED:
             return words.ngettext(
-                "Discard %(num)s failed job for good?",
-                "Discard %(num)s failed jobs for good?",
+                "Discard %(num)s failed job?",
+                "Discard %(num)s failed jobs?",
                 number,
             )
         case Press.DISCARD_ENQUEUED:
             return words.ngettext(
-                "Discard %(num)s enqueued job for good?",
-                "Discard %(num)s enqueued jobs for good?",
+                "Discard %(num)s enqueued job?",
+                "Discard %(num)s enqueued jobs?",
                 number,
             )
         case Press.RETRY_DEAD_LETTERS:
@@ -295,9 +328,7 @@ def _question(verb: Press, number: int, words: Words, *, maybe_more: bool) -> st
                 "Send %(num)s dead letters back to their queues?",
                 number,
             )
-    return words.ngettext(
-        "Discard %(num)s dead letter for good?", "Discard %(num)s dead letters for good?", number
-    )
+    return words.ngettext("Discard %(num)s dead letter?", "Discard %(num)s dead letters?", number)
 
 
 def _all_answer(verb: JobVerb) -> str:
@@ -309,12 +340,12 @@ def _all_answer(verb: JobVerb) -> str:
     return _("Discard %(number)s")
 
 
-def outcome(verb: JobVerb, effect: Effect, job: str | None, words: Words) -> Toast:
-    """Tell what came of a verb on a message."""
-    called = job or words.gettext("The message")
+def outcome(press: JobPress, effect: Effect, job: str | None, words: Words) -> Toast:
+    """Tell what came of a verb on a message; one without a job's name is called by its queue and number."""
+    called = job or f"{press.queue} {press.message_id}"
     if effect is Effect.DONE:
-        return Toast("good", words.gettext(_DONE[verb], job=called))
-    return Toast("warn", words.gettext(_NOT_DONE[effect], job=job or words.gettext("the message")))
+        return Toast("good", words.gettext(_DONE[press.verb], job=called))
+    return Toast("warn", words.gettext(_NOT_DONE[effect], job=called))
 
 
 def outcome_of_all(verb: Press, result: BulkResult, failure: str | None, words: Words) -> Toast:

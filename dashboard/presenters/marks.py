@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from pgbus.dashboard.words import breakable
+from pgbus.dashboard.words import breakable, code
 
 if TYPE_CHECKING:
     from pgbus.engine.insights.runs import StepPlace
 
 #: More squares than this would be a line.
 _MOST_SQUARES = 24
+#: As many characters of a commit's hash tell it from others.
+_LONGEST_REVISION = 12
 
 
 @functools.lru_cache(maxsize=256)
@@ -41,14 +43,23 @@ def class_name(name: str) -> Markup:
     )
 
 
-def link(href: str, text: str) -> Markup:
-    """Return a text as a link; one that is HTML stays so."""
-    return Markup('<a href="%s">%s</a>') % (href, text)
+def link(href: str, text: str, label: str | None = None) -> Markup:
+    """Return a text as a link; one that is HTML stays so. With a label for whoever hears it alone."""
+    if label is None:
+        return Markup('<a href="%s">%s</a>') % (href, text)
+    return Markup('<a href="%s" aria-label="%s">%s</a>') % (href, label, text)
 
 
 def short_id(identifier: str) -> Markup:
     """Return the end of an id, by which people tell it from others; all of it on hover."""
     return Markup('<code class="nowrap" title="%s">…%s</code>') % (identifier, identifier[-8:])
+
+
+def revision(name: str) -> Markup:
+    """Return an app revision; of a long one its beginning is seen, all of it on hover and in what is copied."""
+    if len(name) <= _LONGEST_REVISION:
+        return code(name)
+    return Markup('<code class="rev" title="%s">%s</code>') % (name, name)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -11,7 +11,7 @@ from pgbus.dashboard.presenters import documents, marks
 from pgbus.dashboard.presenters.attempts import Cause, ErrorView
 from pgbus.dashboard.presenters.bulk import cut
 from pgbus.dashboard.presenters.status import Badge
-from pgbus.dashboard.words import _, code
+from pgbus.dashboard.words import code, pgettext
 from pgbus.engine.insights.jobs import LONGEST_MESSAGE
 from pgbus.engine.insights.messages import MessageKind, MessageState
 from pgbus.engine.runner.error_record import MESSAGE_LENGTH
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 _LONGEST_CALL = 300
 
 _STATES = {
-    MessageState.DUE: Badge(_("Due"), "idle", "ready"),
-    MessageState.IN_HAND: Badge(_("In hand"), "runs", "performing"),
-    MessageState.RETRYING: Badge(_("Failed, tried again"), "warn", "redo"),
-    MessageState.LATER: Badge(_("Later"), "idle", "scheduled"),
+    MessageState.DUE: Badge(pgettext("message status", "Due"), "idle", "ready"),
+    MessageState.IN_HAND: Badge(pgettext("message status", "In flight"), "runs", "performing"),
+    MessageState.RETRYING: Badge(pgettext("message status", "Failed, tried again"), "warn", "redo"),
+    MessageState.LATER: Badge(pgettext("message status", "Later"), "idle", "scheduled"),
 }
-_LOST = Badge(_("Message deleted"), "bad", "x")
-_DEAD = Badge(_("Dead letter"), "bad", "failed")
+_LOST = Badge(pgettext("message status", "Message deleted"), "bad", "x")
+_DEAD = Badge(pgettext("message status", "Dead letter"), "bad", "failed")
 
 _KINDS = {
-    MessageKind.JOB: _("job"),
-    MessageKind.MEMBER: _("job of a batch"),
-    MessageKind.STEP: _("step of a run"),
-    MessageKind.UNKNOWN: _("nothing that pgbus sent"),
+    MessageKind.JOB: pgettext("kind", "job"),
+    MessageKind.MEMBER: pgettext("kind", "job of a batch"),
+    MessageKind.STEP: pgettext("kind", "step of a run"),
+    MessageKind.UNKNOWN: pgettext("kind", "nothing that pgbus sent"),
 }
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from markupsafe import escape
+from markupsafe import Markup, escape
 
 from pgbus.dashboard.presenters import figures, marks
 from pgbus.dashboard.words import _, code
+from pgbus.engine.insights.stuck import StuckReason
 from pgbus.engine.states import RunStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from markupsafe import Markup
+    from collections.abc import Callable, Iterator, Mapping
 
     from pgbus.dashboard.presenters.figures import Cell
     from pgbus.dashboard.words import Words
@@ -33,7 +32,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Sitting:
-    """Runs of one status at a step, with the way to them."""
+    """Runs at a step that stand alike, with the way to them."""
 
     tone: str
     icon: str
@@ -43,11 +42,11 @@ class Sitting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
-    """A step; `rail` is the path of the line that joins it to its neighbours, None where none does."""
+    """A step; `leads_on`: a line joins it to the one below. A `hot` one became worse."""
 
     name: str
     icon: str
-    rail: str | None
+    leads_on: bool
     details: tuple[Markup, ...]
     notes: tuple[Note, ...]
     sitting: tuple[Sitting, ...]
@@ -59,45 +58,50 @@ _TONES = {
     RunStatus.READY: ("idle", "scheduled"),
     RunStatus.PERFORMING: ("runs", "performing"),
     RunStatus.WAITING: ("waits", "waiting"),
-    RunStatus.PAUSED: ("warn", "paused"),
+}
+_PAUSED_TONES = {
+    StuckReason.STALLED: ("bad", "stalled"),
+    StuckReason.PAUSED_ERROR: ("bad", "failed"),
+    StuckReason.PAUSED_MANUAL: ("warn", "paused"),
 }
 
 
 def rows(
-    found: Performance, href: Callable[[str, RunStatus | None], str], words: Words
+    found: Performance,
+    href: Callable[..., str],
+    attention_href: Callable[[str], str],
+    words: Words,
 ) -> tuple[StepRow, ...]:
-    """Return a row a step; `href` leads to the ongoing runs at one, of a status or of any."""
+    """Return a row a step.
+
+    `href` leads to the runs at one, narrowed by fields of a `RunFilter`; `attention_href` to those that need somebody.
+    """
     newest = found.revisions[0] if found.revisions else None
     live = [step.step_name for step in found.steps if step.declared]
     return tuple(
         StepRow(
             name=step.step_name,
             icon=_icon(step),
-            rail=_rail(live.index(step.step_name), len(live)) if step.declared else None,
+            leads_on=step.step_name in live[:-1],
             details=tuple(_details(step, words, is_first=live[:1] == [step.step_name])),
             notes=tuple(_notes(step, newest, href, words, loaded=found.loaded)),
-            sitting=tuple(_sitting(step, href, words)),
-            cells=figures.cells(step.figures, words, worse=_is_worse(step, newest)),
-            hot=_is_worse(step, newest),
+            sitting=tuple(_sitting(step, href, attention_href, words)),
+            cells=figures.cells(step.figures, words),
+            hot=step.step_name in hot(found),
         )
         for step in found.steps
     )
 
 
-def _is_worse(step: StepInsight, newest: Revision | None) -> bool:
-    return newest is not None and step.step_name in newest.worse
+def hot(found: Performance) -> set[str]:
+    """Return the steps that became worse with the newest revision; their figures are of all in the window."""
+    return {step for newest in found.revisions[:1] for step in (*newest.worse, *newest.slower)}
 
 
 def _icon(step: StepInsight) -> str:
     if step.fan_out:
         return "fanout"
     return "signal" if step.waits_for is not None else "step"
-
-
-def _rail(place: int, steps: int) -> str | None:
-    if steps == 1:
-        return None
-    return f"M12 {0 if place else 50}V{100 if place + 1 < steps else 50}"
 
 
 def _details(step: StepInsight, words: Words, *, is_first: bool) -> Iterator[Markup]:
@@ -125,13 +129,14 @@ def _details(step: StepInsight, words: Words, *, is_first: bool) -> Iterator[Mar
 def _notes(
     step: StepInsight,
     newest: Revision | None,
-    href: Callable[[str, RunStatus | None], str],
+    href: Callable[..., str],
     words: Words,
     *,
     loaded: bool,
 ) -> Iterator[Note]:
-    if newest is not None and step.step_name in newest.worse:
-        yield Note("bad", "up", _rise(newest.worse[step.step_name], newest.revision, words))
+    if newest is not None:
+        for told in _became_worse(step.step_name, newest, words):
+            yield Note("bad", "up", told)
     if step.removed:
         yield Note("warn", "attention", _removed(step, href, words))
     elif loaded and not step.declared:
@@ -146,17 +151,28 @@ def points(rise: float, words: Words) -> str:
     return words.gettext("+%(number)s points", number=words.number(number))
 
 
-def _rise(rise: float, revision: str | None, words: Words) -> Markup:
-    if revision is None:
-        return words.rich("fails more with an unknown revision, %(rise)s", rise=points(rise, words))
-    return words.rich(
-        "fails more with %(revision)s, %(rise)s", revision=code(revision), rise=points(rise, words)
-    )
+def _became_worse(step: str, newest: Revision, words: Words) -> Iterator[Markup]:
+    """Yield what the step does worse with the revision, and of how few of its attempts that is told."""
+    name = marks.revision(newest.revision) if newest.revision is not None else None
+    if step in newest.worse:
+        rise = points(newest.worse[step], words)
+        told = (
+            words.rich("fails more with %(revision)s, %(rise)s", revision=name, rise=rise)
+            if name
+            else words.rich("fails more with an unknown revision, %(rise)s", rise=rise)
+        )
+        few = figures.few_attempts(newest.by_step[step].ended, words)
+        yield Markup("%s (%s)") % (told, few) if few else told
+    if step in newest.slower:
+        time = words.duration(newest.slower[step])
+        yield (
+            words.rich("slower with %(revision)s, p95 +%(time)s", revision=name, time=time)
+            if name
+            else words.rich("slower with an unknown revision, p95 +%(time)s", time=time)
+        )
 
 
-def _removed(
-    step: StepInsight, href: Callable[[str, RunStatus | None], str], words: Words
-) -> Markup:
+def _removed(step: StepInsight, href: Callable[..., str], words: Words) -> Markup:
     runs = sum(step.here.values())
     if not runs:
         return words.rich("a removed step; no run is on it")
@@ -164,16 +180,45 @@ def _removed(
         "a removed step; %(count)s ongoing run is on it",
         "a removed step; %(count)s ongoing runs are on it",
         runs,
-        count=marks.link(href(step.step_name, None), words.number(runs)),
+        count=marks.link(href(step.step_name), words.number(runs)),
     )
 
 
 def _sitting(
-    step: StepInsight, href: Callable[[str, RunStatus | None], str], words: Words
+    step: StepInsight,
+    href: Callable[..., str],
+    attention_href: Callable[[str], str],
+    words: Words,
 ) -> Iterator[Sitting]:
     for status, (tone, icon) in _TONES.items():
         if runs := step.here.get(status, 0):
-            yield Sitting(tone, icon, _sit(status, runs, words), href(step.step_name, status))
+            to = href(step.step_name, status=status)
+            yield Sitting(tone, icon, _sit(status, runs, words), to)
+    for reason, (tone, icon) in _PAUSED_TONES.items():
+        if runs := step.paused.get(reason, 0):
+            to = href(step.step_name, stuck=reason)
+            yield Sitting(tone, icon, _paused(reason, runs, words), to)
+    if step.stuck:
+        told = words.ngettext("%(num)s needs attention", "%(num)s need attention", step.stuck)
+        yield Sitting("bad", "attention", told, attention_href(step.step_name))
+
+
+def paused(by_reason: Mapping[StuckReason, int], href: str, words: Words) -> Sitting | None:
+    """Return all that are paused as one, as bad as the worst reason; None without any."""
+    for reason, looks in _PAUSED_TONES.items():
+        if reason in by_reason:
+            runs = sum(by_reason.values())
+            return Sitting(*looks, _paused(StuckReason.PAUSED_MANUAL, runs, words), href)
+    return None
+
+
+def _paused(reason: StuckReason, runs: int, words: Words) -> str:
+    match reason:
+        case StuckReason.STALLED:
+            return words.ngettext("%(num)s stalled", "%(num)s stalled", runs)
+        case StuckReason.PAUSED_ERROR:
+            return words.ngettext("%(num)s paused on error", "%(num)s paused on error", runs)
+    return words.ngettext("%(num)s paused", "%(num)s paused", runs)
 
 
 def _sit(status: RunStatus, runs: int, words: Words) -> str:
@@ -182,6 +227,4 @@ def _sit(status: RunStatus, runs: int, words: Words) -> str:
             return words.ngettext("%(num)s scheduled", "%(num)s scheduled", runs)
         case RunStatus.PERFORMING:
             return words.ngettext("%(num)s running", "%(num)s running", runs)
-        case RunStatus.WAITING:
-            return words.ngettext("%(num)s waiting", "%(num)s waiting", runs)
-    return words.ngettext("%(num)s paused", "%(num)s paused", runs)
+    return words.ngettext("%(num)s waiting", "%(num)s waiting", runs)

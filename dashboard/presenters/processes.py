@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pgbus.dashboard.presenters.status import Badge
-from pgbus.dashboard.words import _, code
+from pgbus.dashboard.words import code, pgettext
 from pgbus.engine.insights.processes import DISPATCHER, SUPERVISOR, WORKER
 
 if TYPE_CHECKING:
@@ -14,10 +14,14 @@ if TYPE_CHECKING:
     from pgbus.dashboard.words import Words
     from pgbus.engine.insights.processes import Fleet, Process
 
-_HEALTHY = Badge(_("Healthy"), "good", "finished")
-_SILENT = Badge(_("Silent"), "bad", "stalled")
+_HEALTHY = Badge(pgettext("process status", "Healthy"), "good", "finished")
+_SILENT = Badge(pgettext("process status", "Silent"), "bad", "stalled")
 
-_KINDS = {WORKER: _("worker"), DISPATCHER: _("dispatcher"), SUPERVISOR: _("supervisor")}
+_KINDS = {
+    WORKER: pgettext("kind", "worker"),
+    DISPATCHER: pgettext("kind", "dispatcher"),
+    SUPERVISOR: pgettext("kind", "supervisor"),
+}
 
 
 def name(process: Process) -> str:
@@ -48,8 +52,8 @@ def opening(fleet: Fleet, words: Words) -> Markup:
     if not total:
         return words.rich("No process serves this bus: runs and jobs wait.")
     return words.nrich(
-        "%(num)s process serves this bus, and it has beaten within seconds.",
-        "%(num)s processes serve this bus, and each has beaten within seconds.",
+        "%(num)s process serves this bus; its heartbeat is seconds old.",
+        "%(num)s processes serve this bus; every heartbeat is seconds old.",
         total,
     )
 

@@ -7,8 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from pgbus.dashboard.presenters import queues
-from pgbus.dashboard.presenters.actions import Effect
-from pgbus.dashboard.presenters.confirmations import Ask, Confirmation
+from pgbus.dashboard.presenters.confirmations import Ask, Confirmation, Effect
 from pgbus.dashboard.toasts import Toast
 from pgbus.dashboard.words import _, code
 
@@ -52,7 +51,7 @@ _ICONS = {QueueVerb.PAUSE: "paused", QueueVerb.RESUME: "redo", QueueVerb.PURGE: 
 _QUESTIONS = {
     QueueVerb.PAUSE: _("Pause the queue %(queue)s?"),
     QueueVerb.RESUME: _("Resume the queue %(queue)s?"),
-    QueueVerb.PURGE: _("Purge the queue %(queue)s for good?"),
+    QueueVerb.PURGE: _("Purge the queue %(queue)s?"),
 }
 _ANSWERS = {
     QueueVerb.PAUSE: _("Pause the queue"),
@@ -62,7 +61,7 @@ _ANSWERS = {
 #: Each with its icon, its tone, and what is so.
 _EFFECTS = {
     QueueVerb.PAUSE: (
-        ("paused", "", _("Workers take <b>nothing more</b> of it, in any of its priorities.")),
+        ("paused", "", _("Workers take <b>nothing more</b> from it, in any of its priorities.")),
         ("performing", "", _("What they have in hand goes on to its end.")),
         ("info", "", _("What is enqueued meanwhile waits, and nothing of it is lost.")),
         ("waiting", "", _("Runs whose steps it carries wait, and do not count as overdue.")),
@@ -75,7 +74,9 @@ _EFFECTS = {
         (
             "cancelled",
             "bad",
-            _("<b>Jobs</b> that nobody has in hand do not run any more. They go to the archive."),
+            _(
+                "<b>Jobs</b> that nobody has in hand do not run any more. They go to the queue's archive."
+            ),
         ),
         (
             "fanout",
@@ -125,10 +126,10 @@ def dialog(press: QueuePress, queue: QueueTotal, viewer: Viewer) -> Confirmation
 
 def _about(queue: QueueTotal, words: Words) -> Markup:
     return words.rich(
-        "%(queue)s holds %(due)s due, %(in_hand)s in hand, %(later)s for later.",
+        "Due: %(due)s, in flight: %(in_flight)s, later: %(later)s.",
         queue=code(queue.name),
         due=words.count(queue.visible),
-        in_hand=words.count(queue.in_flight),
+        in_flight=words.count(queue.in_flight),
         later=words.count(queue.later),
     )
 
@@ -136,10 +137,10 @@ def _about(queue: QueueTotal, words: Words) -> Markup:
 def paused(result: PauseResult, queue: str, words: Words) -> Toast:
     """Tell that a queue is paused, or who was first."""
     if result.done:
-        text = words.gettext("%(queue)s is paused: workers take nothing more of it.", queue=queue)
+        text = words.gettext("%(queue)s is paused: workers take nothing more from it.", queue=queue)
         return Toast("good", text)
     told = queues.pause_told(result.pause, words).striptags()
-    text = words.gettext("Nothing was done: %(queue)s was paused before.", queue=queue)
+    text = words.gettext("Nothing was done: %(queue)s was already paused.", queue=queue)
     return Toast("warn", f"{text} {told}")
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pgbus.dashboard.presenters.status import Badge
-from pgbus.dashboard.words import _, code, foreign, quoted
+from pgbus.dashboard.words import code, foreign, pgettext, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 #: A queue is behind whose first message has been due for longer.
 _BEHIND_AFTER = timedelta(minutes=5)
 
-_SERVED = Badge(_("Served"), "good", "finished")
-_BEHIND = Badge(_("Behind"), "warn", "late")
-_UNREAD = Badge(_("Nobody reads it"), "bad", "attention")
-_UNSERVED = Badge(_("No worker"), "idle", "ready")
-_PAUSED = Badge(_("Paused"), "warn", "paused")
+_SERVED = Badge(pgettext("queue status", "Served"), "good", "finished")
+_BEHIND = Badge(pgettext("queue status", "Behind"), "warn", "late")
+_UNREAD = Badge(pgettext("queue status", "Nobody reads it"), "bad", "attention")
+_UNSERVED = Badge(pgettext("queue status", "No worker"), "idle", "ready")
+_PAUSED = Badge(pgettext("queue status", "Paused"), "warn", "paused")
 
 
 #: Of more queues in trouble the first sentence counts the others.
@@ -164,7 +164,7 @@ def sentence(queue: QueueTotal, words: Words) -> Markup:
             count=words.count(queue.visible),
             time=words.since(queue.due_since or words.now),
         )
-    return words.rich("No message of it waits for a worker.")
+    return words.rich("None of its messages waits for a worker.")
 
 
 def note(queue: QueueTotal, words: Words) -> Markup | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pgbus.dashboard.presenters import figures
+from pgbus.dashboard.presenters import figures, marks
 from pgbus.dashboard.presenters.pipeline import points
 from pgbus.dashboard.presenters.status import Badge
-from pgbus.dashboard.words import _, code
+from pgbus.dashboard.words import pgettext
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,31 +17,35 @@ if TYPE_CHECKING:
 
     from pgbus.dashboard.presenters.figures import Cell
     from pgbus.dashboard.words import Words
-    from pgbus.engine.insights.figures import Figures, Revision
+    from pgbus.engine.insights.figures import Revision
 
 #: So many of the steps that became worse are shown of a revision, the worst first.
 _MOST_STEPS = 3
 
-_REGRESSION = Badge(_("Regression"), "bad", "up")
+_RUNNING = Badge(pgettext("revision status", "Running"), "runs", "performing")
+_REGRESSION = Badge(pgettext("revision status", "Regression"), "bad", "up")
+_SLOWER = Badge(pgettext("revision status", "Slower"), "bad", "up")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorseStep:
-    """A step whose failure rate rose with a revision, and by how much."""
+    """A step that became worse with a revision, and by how much."""
 
     name: str
-    rise: str
+    rises: tuple[str, ...]
+    few: str | None
     attempts: str
     cells: tuple[Cell, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevisionRow:
-    """A revision; `told` is what the mark would say where there is none, `others` how many steps are left out."""
+    """A revision; `told` stands for the marks where there is none, `others` is how many steps are left out."""
 
     key: str
     name: Markup
-    badge: Badge | None
+    running: Badge | None
+    marks: tuple[Badge, ...]
     told: str
     few: str | None
     attempts: str
@@ -52,39 +56,48 @@ class RevisionRow:
 
 
 def rows(revisions: Sequence[Revision], words: Words) -> tuple[RevisionRow, ...]:
-    """Return a row a revision; the oldest has nothing to be compared with."""
-    return tuple(
-        _row(revision, words, oldest=place == len(revisions) - 1)
-        for place, revision in enumerate(revisions)
+    """Return a row a revision."""
+    return tuple(_row(revision, words) for revision in revisions)
+
+
+def _row(revision: Revision, words: Words) -> RevisionRow:
+    worst = sorted(
+        {*revision.worse, *revision.slower},
+        key=lambda step: (-revision.worse.get(step, 0), -revision.slower.get(step, 0), step),
     )
-
-
-def _row(revision: Revision, words: Words, *, oldest: bool) -> RevisionRow:
-    worst = sorted(revision.worse, key=lambda step: (-revision.worse[step], step))
     more = len(worst) - _MOST_STEPS
+    changes = ((_REGRESSION, revision.worse), (_SLOWER, revision.slower))
     return RevisionRow(
         key=revision.revision or "",
-        name=words.rich("unknown") if revision.revision is None else code(revision.revision),
-        badge=_REGRESSION if worst else None,
-        told="—" if oldest else words.gettext("within 5 points"),
+        name=words.rich("unknown")
+        if revision.revision is None
+        else marks.revision(revision.revision),
+        running=_RUNNING if revision.running else None,
+        marks=tuple(badge for badge, steps in changes if steps),
+        told=words.gettext("no step is worse") if revision.compared else "—",
         few=figures.few_attempts(revision.total.ended, words),
         attempts=words.number(revision.total.ended),
         cells=figures.cells(revision.total, words),
         first=words.ago(revision.first_at),
-        steps=tuple(
-            _step(step, revision.by_step[step], revision.worse[step], words)
-            for step in worst[:_MOST_STEPS]
-        ),
+        steps=tuple(_step(step, revision, words) for step in worst[:_MOST_STEPS]),
         others=words.ngettext("and %(num)s other step", "and %(num)s other steps", more)
         if more > 0
         else None,
     )
 
 
-def _step(name: str, told: Figures, rise: float, words: Words) -> WorseStep:
+def _step(name: str, revision: Revision, words: Words) -> WorseStep:
+    told = revision.by_step[name]
+    rise, longer = revision.worse.get(name), revision.slower.get(name)
+    rises = []
+    if rise is not None:
+        rises.append(points(rise, words))
+    if longer is not None:
+        rises.append(words.gettext("p95 +%(time)s", time=words.duration(longer)))
     return WorseStep(
-        name,
-        points(rise, words),
-        words.number(told.ended),
-        figures.cells(told, words, worse=True),
+        name=name,
+        rises=tuple(rises),
+        few=figures.few_attempts(told.ended, words),
+        attempts=words.number(told.ended),
+        cells=figures.cells(told, words, worse=rise is not None, slower=longer is not None),
     )

@@ -61,7 +61,15 @@ class BatchLink:
     batch_id: str
 
 
-Part = Name | Person | Ago | Lasting | Clock | BatchLink | int | str
+@dataclass(frozen=True, slots=True)
+class JobsDone:
+    """How many of a batch's jobs are done."""
+
+    done: int
+    total: int
+
+
+Part = Name | Person | Ago | Lasting | Clock | BatchLink | JobsDone | int | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +107,21 @@ def _html(part: Part, words: Words, url: Callable[..., str]) -> object:
             return words.clock(moment)
         case BatchLink(text, batch_id):
             return marks.link(url("batch", batch_id=batch_id), code(text))
+        case JobsDone():
+            return jobs_done(part, words)
         case int():
             return words.number(part)
     return part
+
+
+def jobs_done(jobs: JobsDone, words: Words) -> str:
+    """Return how many of a batch's jobs are done, in the language's plural."""
+    return words.ngettext(
+        "%(done)s of %(num)s job done",
+        "%(done)s of %(num)s jobs done",
+        jobs.total,
+        done=words.number(jobs.done),
+    )
 
 
 def short(name: str) -> str:

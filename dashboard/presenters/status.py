@@ -12,13 +12,14 @@ from pgbus.dashboard.presenters.sentences import (
     Ago,
     BatchLink,
     Clock,
+    JobsDone,
     Lasting,
     Name,
     Person,
     Sentence,
     short,
 )
-from pgbus.dashboard.words import _
+from pgbus.dashboard.words import _, pgettext
 from pgbus.engine.definition.policy import qualified_name
 from pgbus.engine.errors import FanOutFailed, StepNotDefined, WaitTimedOut
 from pgbus.engine.insights.stuck import NO_END, StuckReason
@@ -51,34 +52,34 @@ class Status:
     because: str | None = None
 
 
-_READY = Badge(_("Ready"), "idle", "ready")
-_SCHEDULED = Badge(_("Scheduled"), "idle", "scheduled")
-_PERFORMING = Badge(_("Performing"), "runs", "performing")
-_WAITING = Badge(_("Waiting"), "waits", "waiting")
-_WAITING_LATE = Badge(_("Waiting, late"), "warn", "late")
-_WAITING_LONG = Badge(_("Waiting too long"), "warn", "late")
-_OVERDUE = Badge(_("Overdue"), "warn", "late")
-_PAUSED = Badge(_("Paused"), "warn", "paused")
-_PAUSED_ERROR = Badge(_("Paused on error"), "bad", "failed")
-_STALLED = Badge(_("Stalled"), "bad", "stalled")
-_FINISHED = Badge(_("Finished"), "good", "finished")
-_CANCELLED = Badge(_("Cancelled"), "idle", "cancelled")
+_READY = Badge(pgettext("run status", "Ready"), "idle", "ready")
+_SCHEDULED = Badge(pgettext("run status", "Scheduled"), "idle", "scheduled")
+_PERFORMING = Badge(pgettext("run status", "Performing"), "runs", "performing")
+_WAITING = Badge(pgettext("run status", "Waiting"), "waits", "waiting")
+_WAITING_LATE = Badge(pgettext("run status", "Waiting, late"), "warn", "late")
+_WAITING_LONG = Badge(pgettext("run status", "Waiting too long"), "warn", "late")
+_OVERDUE = Badge(pgettext("run status", "Overdue"), "warn", "late")
+_PAUSED = Badge(pgettext("run status", "Paused"), "warn", "paused")
+_PAUSED_ERROR = Badge(pgettext("run status", "Paused on error"), "bad", "failed")
+_STALLED = Badge(pgettext("run status", "Stalled"), "bad", "stalled")
+_FINISHED = Badge(pgettext("run status", "Finished"), "good", "finished")
+_CANCELLED = Badge(pgettext("run status", "Cancelled"), "idle", "cancelled")
 
 #: How an operator calls what the filter calls by its code.
 STUCK_WORDS = {
-    StuckReason.PAUSED_ERROR: _("paused on error"),
-    StuckReason.STALLED: _("stalled"),
-    StuckReason.PAUSED_MANUAL: _("paused"),
-    StuckReason.OVERDUE: _("overdue"),
-    StuckReason.WAITING_OVERDUE: _("waiting too long"),
+    StuckReason.PAUSED_ERROR: pgettext("filter", "paused on error"),
+    StuckReason.STALLED: pgettext("filter", "stalled"),
+    StuckReason.PAUSED_MANUAL: pgettext("filter", "paused"),
+    StuckReason.OVERDUE: pgettext("filter", "overdue"),
+    StuckReason.WAITING_OVERDUE: pgettext("filter", "waiting too long"),
 }
 
 
 #: What a resume makes of a run, by what the filter calls it.
 HELD_WORDS = {
-    Move.FINISH.value: _("the run finishes"),
-    Move.STEP_CANCEL.value: _("the run is cancelled"),
-    NO_END: _("the run goes on"),
+    Move.FINISH.value: pgettext("filter", "the run finishes"),
+    Move.STEP_CANCEL.value: pgettext("filter", "the run is cancelled"),
+    NO_END: pgettext("filter", "the run goes on"),
 }
 
 _STUCK_BADGES = {
@@ -161,7 +162,7 @@ def misplaced(run: RunSummary) -> str:
     if not run.class_loaded:
         return _("class not loaded here")
     if run.step_removed:
-        return _("retired step")
+        return _("removed step")
     return "" if run.step_declared else _("undeclared step")
 
 
@@ -199,7 +200,7 @@ def _ready(run: RunSummary) -> Status:
 def _off_the_class(run: RunSummary) -> Status:
     badge = _SCHEDULED if run.status is RunStatus.READY else _WAITING
     if run.step_removed:
-        key = _("On %(step)s, a step that %(class)s has retired; the run is moved on.")
+        key = _("On %(step)s, a step that %(class)s has removed; the run is moved on.")
         return _said(run, badge, key)
     key = _("On %(step)s, which %(class)s no longer declares; the run pauses there.")
     return _said(run, Badge(badge.word, "warn", badge.icon), key)
@@ -237,10 +238,8 @@ def _batch_key(run: RunSummary) -> str:
     if run.open_jobs is None:
         return _("Waiting for batch %(batch)s, which is gone.")
     if run.open_jobs == 0:
-        return _(
-            "Batch %(batch)s is done, all %(total)s jobs have ended; the run goes on in a moment."
-        )
-    return _("Waiting for batch %(batch)s, %(done)s of %(total)s jobs done.")
+        return _("Batch %(batch)s is done, all its jobs have ended; the run goes on in a moment.")
+    return _("Waiting for batch %(batch)s, %(progress)s.")
 
 
 def _paused(run: RunSummary) -> Status:
@@ -268,7 +267,7 @@ def _error_key(run: RunSummary) -> str:
     match run.error_class:
         case str(name) if name == qualified_name(WaitTimedOut):
             return _(
-                "Paused on %(step)s: its signal did not come in time. Resume waits anew, or cancel."
+                "Paused on %(step)s: its signal did not come in time. Resume waits again, or cancel."
             )
         case str(name) if name == qualified_name(FanOutFailed):
             return _(
@@ -290,18 +289,16 @@ def _pause_key(run: RunSummary) -> str:
             return _("Paused by %(actor)s before %(step)s. Resume lets it run at its time.")
         case AttemptStatus.IN_PROGRESS:
             return _(
-                "Paused by %(actor)s while %(step)s runs. It is let to its end, then nothing more starts."
+                "Paused by %(actor)s while %(step)s runs. It runs to its end, then nothing more starts."
             )
         case AttemptStatus.WAITING if run.waiting_since is None:
             return _("Paused by %(actor)s before %(step)s sends its jobs. Resume sends them.")
         case AttemptStatus.WAITING if run.batch_id is not None:
             return _(
-                "Paused by %(actor)s while batch %(batch)s works on. Resume goes on waiting for it."
+                "Paused by %(actor)s while batch %(batch)s goes on. Resume waits for it again."
             )
         case AttemptStatus.WAITING:
-            return _(
-                "Paused by %(actor)s while waiting for signal %(signal)s. Resume goes on waiting."
-            )
+            return _("Paused by %(actor)s while waiting for signal %(signal)s. Resume waits again.")
         case AttemptStatus.FAILED | AttemptStatus.CANCELLED:
             return _(
                 "Paused by %(actor)s after attempt %(attempt)s of %(step)s. Resume tries it again."
@@ -370,7 +367,6 @@ def _facts(run: RunSummary) -> dict[str, Part]:
         name = f"{short(run.workflow_class)}#{run.current_step}"
         facts |= {
             "batch": BatchLink(name, run.batch_id),
-            "total": total,
-            "done": total - still_open,
+            "progress": JobsDone(total - still_open, total),
         }
     return facts

@@ -39,7 +39,7 @@ def bars(hours: tuple[Bucket, ...], words: Words) -> tuple[Bar, ...]:
                 width=f"{width - 2:.1f}",
                 height=f"{height:.1f}",
                 title=words.gettext(
-                    "%(time)s: %(started)s started, %(finished)s finished, %(cancelled)s cancelled",
+                    "%(time)s. Started: %(started)s. Finished: %(finished)s. Cancelled: %(cancelled)s.",
                     time=words.exact(hour.begin),
                     started=words.number(hour.started),
                     finished=words.number(hour.finished),

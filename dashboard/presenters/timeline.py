@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from pgbus.dashboard.words import _
+from pgbus.dashboard.words import _, pgettext
 from pgbus.engine.insights.phases import MarkKind, PhaseKind
 from pgbus.engine.states import ONGOING, AttemptStatus
 
@@ -44,16 +44,16 @@ class Kind:
 
 #: In the order of the legend; each is told apart by more than its colour.
 KINDS = (
-    Kind("waited", "c-waited", _("waited for its time")),
-    Kind("queued", "c-queued", _("queued")),
-    Kind("waiting", "c-waiting", _("waiting for a signal or batch")),
-    Kind("running", "c-run", _("running")),
-    Kind("completed", "c-good", _("ran, completed"), icon="finished"),
-    Kind("failed", "c-bad", _("ran, failed"), icon="failed", hatched=True),
-    Kind("ended", "c-skip", _("ran, skipped or cancelled"), icon="skipped"),
-    Kind("paused", "c-paused", _("paused"), hatched=True),
-    Kind("deadline", "c-mark", _("deadline"), shape="diamond"),
-    Kind("late_notice", "c-mark", _("late notice"), shape="hollow"),
+    Kind("waited", "c-waited", pgettext("legend: time", "until due")),
+    Kind("queued", "c-queued", pgettext("legend: time", "queued")),
+    Kind("waiting", "c-waiting", pgettext("legend: time", "waiting for a signal or batch")),
+    Kind("running", "c-run", pgettext("legend: time", "running")),
+    Kind("completed", "c-good", pgettext("legend: time", "ran, completed"), icon="finished"),
+    Kind("failed", "c-bad", pgettext("legend: time", "ran, failed"), icon="failed", hatched=True),
+    Kind("ended", "c-skip", pgettext("legend: time", "ran, skipped or cancelled"), icon="skipped"),
+    Kind("paused", "c-paused", pgettext("legend: time", "paused"), hatched=True),
+    Kind("deadline", "c-mark", pgettext("legend: time", "deadline"), shape="diamond"),
+    Kind("late_notice", "c-mark", pgettext("legend: time", "late notice"), shape="hollow"),
 )
 
 #: What the bar of a body's run is called by what became of it; that of a fan-out that waits has returned.
@@ -87,7 +87,7 @@ _SHORTEST = timedelta(milliseconds=50)
 _VISIBLE = 1.005
 
 
-_ZOOMS = {"all": _("All"), "failure": _("Last failure"), "hour": _("Last hour")}
+_ZOOMS = {"all": _("Whole run"), "failure": _("Last failure"), "hour": _("Last hour")}
 
 
 @dataclass(frozen=True, slots=True)

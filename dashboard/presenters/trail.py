@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pgbus.dashboard.presenters import marks
 from pgbus.dashboard.presenters.sentences import short
 from pgbus.dashboard.presenters.status import SYSTEM
-from pgbus.dashboard.words import _, code, foreign, quoted
+from pgbus.dashboard.words import _, code, foreign, pgettext, quoted
 from pgbus.engine.states import Event, OnTimeout
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ _TOLD: dict[str, str] = {
     Event.PAUSED: _("Paused by %(actor)s"),
     Event.RESUMED: _("Resumed by %(actor)s"),
     Event.CANCELLED: _("Cancelled by %(actor)s"),
-    Event.FINISHED: _("Finished"),
+    Event.FINISHED: pgettext("trail", "Finished"),
     Event.RUN_NOW: _("%(step)s sent at once by %(actor)s"),
     Event.RESCHEDULED: _("%(step)s rescheduled to %(scheduled_at)s by %(actor)s"),
     Event.RERUN: _("Rerun by %(actor)s"),
@@ -110,7 +110,7 @@ _AT_DEADLINE = {
     OnTimeout.CANCEL: _("Signal %(wait_for)s did not come in time: the run is cancelled"),
     OnTimeout.SKIP: _("Signal %(wait_for)s did not come in time: %(step)s is skipped"),
     OnTimeout.RUN: _("Signal %(wait_for)s did not come in time: %(step)s runs without it"),
-    OnTimeout.NOTIFY: _("Signal %(wait_for)s is late: %(step)s waits on"),
+    OnTimeout.NOTIFY: _("Signal %(wait_for)s is late: %(step)s goes on waiting"),
 }
 
 #: In the place of what an entry should tell and does not.

@@ -1,4 +1,4 @@
-"""What a class's page opens with: the one change for the worse, or that nothing stands out."""
+"""What a class's page opens with: the one change for the worse, or that there is none."""
 
 from __future__ import annotations
 
@@ -27,12 +27,29 @@ def verdict(
     words: Words,
     *,
     within: str,
+    ran: bool,
+    attention: int,
+    attention_href: str,
     started_href: str,
     ended_href: str,
 ) -> tuple[Markup, ...]:
-    """Say what changed for the worse and since when; the links are of the runs that started, and ended."""
+    """Say what changed for the worse and since when; else how many need attention, that nothing `ran`, or is wrong.
+
+    The links are of the runs that need attention, that started, and that ended.
+    """
+    if found is None and attention:
+        return (
+            words.nrich(
+                "No change stands out %(within)s; <strong>%(count)s run needs attention</strong>.",
+                "No change stands out %(within)s; <strong>%(count)s runs need attention</strong>.",
+                attention,
+                within=within,
+                count=marks.link(attention_href, words.number(attention)),
+            ),
+        )
     if found is None:
-        return (words.rich("Nothing stands out %(within)s.", within=within),)
+        nothing = _("Nothing stands out %(within)s.") if ran else _("Nothing ran %(within)s.")
+        return (words.rich(nothing, within=within),)
     match found.kind:
         case Worse.FAILURE_RATE:
             return (_compared(_RATES, found, words, words.percent), _begun(found, words))
@@ -48,7 +65,7 @@ def verdict(
             )
         case Worse.FALLING_BEHIND:
             told = words.rich(
-                "<strong>Fewer runs end than start</strong>: %(started)s started and %(ended)s ended %(within)s.",
+                "<strong>Fewer runs end than start</strong>. Started %(within)s: %(started)s, ended: %(ended)s.",
                 started=marks.link(started_href, words.number(int(found.before))),
                 ended=marks.link(ended_href, words.number(int(found.now))),
                 within=within,
@@ -65,9 +82,9 @@ def _compared(key: str, found: Headline, words: Words, told: Callable[[float], s
 def _begun(found: Headline, words: Words) -> Markup:
     since = words.ago(found.since)
     if found.revision is None:
-        return words.rich("It began with an unknown revision, %(time)s.", time=since)
+        return words.rich("It began with an unknown revision, first seen %(time)s.", time=since)
     return words.rich(
-        "It began with revision %(revision)s, %(time)s.",
-        revision=code(found.revision),
+        "It began with revision %(revision)s, first seen %(time)s.",
+        revision=marks.revision(found.revision),
         time=since,
     )

@@ -84,6 +84,8 @@
         font: { family: body.fontFamily, color: body.color } },
     } };
   };
+  const dotted = (x) => ({ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1,
+    line: { color: styles("body").color, width: 1, dash: "dot" } });
   const OPTIONS = { displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: false };
 
   const draw = () => {
@@ -94,8 +96,7 @@
     const range = dragged || data.ranges[zoom] || data.ranges.all;
     const perPixel = (range[1] - range[0]) / Math.max(canvas().clientWidth - margin.l - margin.r, 100);
     const now = data.now && {
-      shapes: [{ type: "line", x0: data.now, x1: data.now, yref: "paper", y0: 0, y1: 1,
-        line: { color: body.color, width: 1, dash: "dot" } }],
+      shapes: [dotted(data.now)],
       annotations: data.now > range[1] ? [] : [{ text: data.now_word, x: data.now, yref: "paper", y: 0,
         yanchor: "top", showarrow: false, font: { color: body.color } }],
     };
@@ -113,10 +114,11 @@
 
   const drawBars = (figure, box) => {
     const { body, axis, layout } = looks(), all = (selector) => [...figure.querySelectorAll(selector)];
-    const rows = [...figure.querySelector("tbody").rows], begins = rows.map((row) => row.cells[0].dataset.tick);
+    const table = figure.querySelector("tbody"), rows = [...table.rows];
+    const begins = [...rows.map((row) => row.cells[0].dataset.tick), table.dataset.end];
     const named = [...begins.keys()].filter((place) => begins[place]);
     const each = Math.ceil(named.length * (20 + 7 * begins[named[0]].length) / box.clientWidth);
-    const shown = named.filter((_place, number) => number % each === 0);
+    const shown = named.filter((_place, number) => (named.length - 1 - number) % each === 0);
     const most = Math.max(...all("[data-n]").map((cell) => cell.dataset.n));
     const lines = all("[data-line]").map((one) => ({ x: +one.dataset.line, text: one.textContent.slice(0, 3) }));
     window.Plotly.react(box, all("[data-swatch]").map((one, column) => {
@@ -133,8 +135,7 @@
       xaxis: { ...axis, showgrid: false, range: [-.5, rows.length - .5], ticks: "outside",
         tickvals: shown.map((place) => place - .5), ticktext: shown.map((place) => begins[place]) },
       yaxis: { ...axis, rangemode: "tozero", ...(most < 5 ? { dtick: 1 } : { nticks: 5 }) },
-      shapes: lines.map(({ x }) => ({ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1,
-        line: { color: body.color, width: 1, dash: "dot" } })),
+      shapes: lines.map(({ x }) => dotted(x)),
       annotations: lines.map((one, place) => ({ ...one, yref: "paper", y: 1, yanchor: "bottom", showarrow: false,
         xanchor: place ? "left" : "right", font: { color: body.color } })),
     }, OPTIONS);

@@ -32,15 +32,17 @@
   };
 
   // Asks the server for a dialog, so that a page of many rows need not carry one for each.
+  let opener;
   const ask = async (link) => {
     if (link.dataset.asked) return;
+    if (!link.closest("dialog")) opener = link;
     link.dataset.asked = "1";
     try {
       const answer = await fetch(link.href, { headers: { "X-Pgbus-Live": "1" } });
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const dialog = page.querySelector("dialog[data-modal]");
       if (!answer.ok || !dialog) throw new Error("no dialog");
-      dialog.addEventListener("close", () => { dialog.remove(); link.focus(); });
+      dialog.addEventListener("close", () => { dialog.remove(); opener?.focus(); });
       document.getElementById(dialog.id)?.remove();
       document.body.append(dialog);
       dress();

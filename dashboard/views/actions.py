@@ -14,7 +14,8 @@ from pgbus.dashboard.forms import FormProblem
 from pgbus.dashboard.pages import run
 from pgbus.dashboard.parameters import BadParameter
 from pgbus.dashboard.presenters import outcomes
-from pgbus.dashboard.presenters.actions import OF_A_PLACE, RefusedForm, Seen
+from pgbus.dashboard.presenters.actions import OF_A_PLACE, Seen
+from pgbus.dashboard.presenters.refused_forms import RefusedForm
 from pgbus.dashboard.views.refusals import ASKED, Refusal
 from pgbus.dashboard.views.run import identifier
 from pgbus.dashboard.words import _
@@ -221,7 +222,6 @@ def _forbidden(console: Console, workflow_id: str) -> Response:
     viewer = console.viewer()
     page = Refusal(
         status=403,
-        tone="warn",
         icon="shield",
         title=viewer.words.gettext("You may not do this"),
         text=viewer.words.gettext(

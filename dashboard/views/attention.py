@@ -38,6 +38,7 @@ def show(console: Console) -> Response:
     load = functools.partial(
         attention.load,
         workflow_class=given.text("workflow_class"),
+        step=given.text("current_step"),
         start=given.place("start"),
         press=_press(console, given) if given.text("verb") else None,
     )
@@ -47,8 +48,8 @@ def show(console: Console) -> Response:
 def act(console: Console) -> Redirect:
     """Do what the form says to the runs that its page showed, tell what came of it, and go back."""
     toasts.add(request.blueprint or "", _acted(console))
-    shown = request.form.get("workflow_class") or None
-    return redirect(console.url("attention", workflow_class=shown), 303)
+    shown = {name: request.form.get(name) or None for name in ("workflow_class", "current_step")}
+    return redirect(console.url("attention", **shown), 303)
 
 
 def _acted(console: Console) -> Toast:

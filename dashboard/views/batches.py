@@ -60,4 +60,4 @@ def _place(given: Parameters, name: str) -> int | None:
 
 def _refuse_both(after: object, before: object) -> None:
     if after is not None and before is not None:
-        raise BadParameter("before", str(before), _("left out beside after"))
+        raise BadParameter("before", str(before), _("nothing, where the other cursor is given"))

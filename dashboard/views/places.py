@@ -22,7 +22,7 @@ def place(given: Parameters) -> tuple[str | None, str | None]:
     """Return the cursors `after` and `before`, of which one at most is given."""
     after, before = given.text("after"), given.text("before")
     if after and before:
-        raise BadParameter("before", before, _("left out beside after"))
+        raise BadParameter("before", before, _("nothing, where the other cursor is given"))
     return after, before
 
 

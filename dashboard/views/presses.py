@@ -21,9 +21,10 @@ from pgbus.dashboard.toasts import Toast
 from pgbus.dashboard.views.attention import needed, with_gone
 from pgbus.dashboard.views.refusals import ASKED
 from pgbus.dashboard.words import _
-from pgbus.engine.errors import DatabaseAway, MessageNotFound, QueueNotFound, ReadTimeout
+from pgbus.engine.errors import BadCursor, DatabaseAway, MessageNotFound, QueueNotFound, ReadTimeout
 from pgbus.engine.insights import reading
 from pgbus.engine.insights.jobs import JobFilter
+from pgbus.engine.insights.messages import Place
 from pgbus.engine.jobs import bulk, control
 from pgbus.engine.jobs.bulk import Press
 from pgbus.engine.jobs.control import Effect
@@ -71,7 +72,17 @@ def asked(
     if (press in OF_LETTERS) is not of_letters:
         raise BadParameter("ask", press, _A_LINK)
     moment = needed("as_of", given.moment("as_of", console.zone()))
-    return BulkPress(press, wanted, moment, given.number("count"))
+    return BulkPress(press, wanted, moment, given.number("count"), _behind(given))
+
+
+def _behind(given: Parameters) -> str | None:
+    """Return the place of the queues behind which a search begins, None for their first message."""
+    text = given.text("behind")
+    try:
+        return None if text is None else str(Place.parse(text))
+    except BadCursor:
+        wanted = _("a place of a page that this console linked to")
+        raise BadParameter("behind", text or "", wanted) from None
 
 
 def asked_of_one(given: Parameters, *, of_letters: bool) -> JobPress | None:
@@ -128,7 +139,7 @@ def _on_one(console: Console, press: JobPress) -> Toast:
             console.bus.check_schema()
             job = dialogs.job_of(connection, console.bus.settings, press)
     except (MessageNotFound, QueueNotFound):
-        return job_actions.outcome(press.verb, Effect.GONE, None, words)
+        return job_actions.outcome(press, Effect.GONE, None, words)
     seen = {} if press.verb in OF_LETTERS else {"read_count": press.seen}
     setattr(g, ASKED, True)
     with reading.answered():
@@ -140,7 +151,7 @@ def _on_one(console: Console, press: JobPress) -> Toast:
             reason=forms.reason(request.form),
             **seen,
         )
-    return job_actions.outcome(press.verb, effect, job, words)
+    return job_actions.outcome(press, effect, job, words)
 
 
 def _on_all(console: Console, press: BulkPress) -> Toast:
@@ -152,6 +163,7 @@ def _on_all(console: Console, press: BulkPress) -> Toast:
             press.wanted,
             until=press.until,
             at_most=shown,
+            after=press.behind,
             actor=console.host.actor(request),
             reason=forms.reason(request.form),
         )

@@ -102,9 +102,8 @@ def _done(console: Console, press: QueuePress) -> Toast:
             case QueueVerb.RESUME:
                 ended = control.resume_queue(services, press.queue, **by)
                 return queue_actions.resumed(ended, press.queue, words)
-        return queue_actions.purged(
-            control.purge_queue(services, press.queue, **by), press.queue, words
-        )
+        purged = control.purge_queue(services, press.queue, actor=by["actor"], reason=by["reason"])
+        return queue_actions.purged(purged, press.queue, words)
 
 
 def _told(console: Console, toast: Toast) -> Redirect:

@@ -24,7 +24,7 @@ from pgbus.engine.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pgbus.dashboard.console import Console, Viewer
+    from pgbus.dashboard.console import Console
 
 #: Set in `g` from the moment on when a verb may have been done.
 ASKED = "_pgbus_asked"
@@ -39,7 +39,7 @@ class Refusal:
     template: ClassVar[str] = "refusal.html"
 
     status: int
-    tone: str
+    tone: str = "warn"
     icon: str
     title: str
     text: str
@@ -55,7 +55,8 @@ def not_let_in(console: Console) -> Response:
     if console.host.auth is None:
         title = words.gettext("Nobody may look yet")
         text = words.gettext(
-            "The application has not said who is let in. Give the blueprint an auth:"
+            "The application has not said who is let in. Give the blueprint %(setting)s:",
+            setting="auth",
         )
         example = "create_blueprint(bus, auth=lambda request: current_user.is_staff)"
     else:
@@ -77,8 +78,7 @@ def not_let_in(console: Console) -> Response:
 
 def not_found(console: Console, error: Exception | None = None) -> Response:
     """Say that there is no such thing."""
-    viewer = console.viewer()
-    words = viewer.words
+    words = console.viewer().words
     match error:
         case RunNotFound():
             title = words.gettext("No such run")
@@ -110,20 +110,18 @@ def not_found(console: Console, error: Exception | None = None) -> Response:
         case _:
             title = words.gettext("No such page")
             text = words.gettext("There is nothing at this address.")
-    return _said(console, viewer, status=404, tone="idle", icon="x", title=title, text=text)
+    return _said(console, status=404, tone="idle", icon="x", title=title, text=text)
 
 
 def not_allowed(console: Console, methods: Iterable[str]) -> Response:
     """Say that the page does not take this method."""
-    viewer = console.viewer()
-    words = viewer.words
+    words = console.viewer().words
     response = _said(
         console,
-        viewer,
         status=405,
         tone="idle",
         icon="x",
-        title=words.gettext("This address takes no such request"),
+        title=words.gettext("This address does not take such a request"),
         text=words.gettext("Go to the page and press its button there."),
     )
     response.headers["Allow"] = ", ".join(sorted(methods))
@@ -132,18 +130,16 @@ def not_allowed(console: Console, methods: Iterable[str]) -> Response:
 
 def no_secret_key(console: Console) -> Response:
     """Say that the application cannot tell a form of its own from a forged one."""
-    viewer = console.viewer()
-    words = viewer.words
+    words = console.viewer().words
     return _said(
         console,
-        viewer,
         status=503,
-        tone="warn",
         icon="shield",
         title=words.gettext("Nothing can be changed here yet"),
         text=words.gettext(
-            "The application has no SECRET_KEY, so forms cannot be told from forged ones. "
-            "Nothing was done. Set one:"
+            "The application has no %(setting)s, so forms cannot be told from forged ones. "
+            "Nothing was done. Set it:",
+            setting="SECRET_KEY",
         ),
         example='app.config["SECRET_KEY"] = ...',
     )
@@ -151,13 +147,10 @@ def no_secret_key(console: Console) -> Response:
 
 def forged(console: Console) -> Response:
     """Say that the form did not come from a page of this session, or came too late."""
-    viewer = console.viewer()
-    words = viewer.words
+    words = console.viewer().words
     return _said(
         console,
-        viewer,
         status=400,
-        tone="warn",
         icon="shield",
         title=words.gettext("Nothing was done"),
         text=words.gettext(
@@ -168,12 +161,10 @@ def forged(console: Console) -> Response:
 
 def too_large(console: Console) -> Response:
     """Say that more was sent than any form may hold."""
-    viewer = console.viewer()
-    words = viewer.words
+    words = console.viewer().words
     limit = console.bus.settings.workflow_max_payload_size
     return _said(
         console,
-        viewer,
         status=413,
         tone="bad",
         icon="failed",
@@ -183,26 +174,22 @@ def too_large(console: Console) -> Response:
 
 
 def _bad_parameter(console: Console, error: BadParameter) -> Response:
-    viewer = console.viewer()
-    words = viewer.words
+    words = console.viewer().words
     text = words.rich(
-        "%(name)s is %(value)s. It wants %(wanted)s.",
+        "%(name)s is %(value)s. Expected: %(wanted)s.",
         name=code(error.name),
         value=quoted(error.value),
         wanted=words.gettext(error.wanted),
     )
     title = words.gettext("A parameter cannot be read")
-    return _said(console, viewer, status=400, tone="bad", icon="failed", title=title, text=text)
+    return _said(console, status=400, tone="bad", icon="failed", title=title, text=text)
 
 
 def _away(console: Console, _error: DatabaseAway) -> Response:
-    viewer = console.viewer()
-    words = viewer.words
+    words = console.viewer().words
     response = _said(
         console,
-        viewer,
         status=503,
-        tone="warn",
         icon="plug",
         title=words.gettext("PostgreSQL does not answer"),
         text=_in_doubt(words)
@@ -220,21 +207,18 @@ def _away(console: Console, _error: DatabaseAway) -> Response:
 
 
 def _too_slow(console: Console, _error: ReadTimeout) -> Response:
-    viewer = console.viewer()
-    words = viewer.words
+    words = console.viewer().words
     text = words.gettext("PostgreSQL has much to do, or this page asks too much of it.")
     if request.endpoint == f"{request.blueprint}.workflows":
-        text = words.gettext("Narrow the question: add a class, or a time from which on.")
+        text = words.gettext("Narrow the list: filter by class, or by when runs were created.")
     elif request.endpoint in (
         f"{request.blueprint}.definitions",
         f"{request.blueprint}.definition",
     ):
-        text = words.gettext("Look through a shorter window.")
+        text = words.gettext("Choose a shorter window.")
     return _said(
         console,
-        viewer,
         status=503,
-        tone="warn",
         icon="late",
         title=words.gettext("That took PostgreSQL too long"),
         text=_in_doubt(words) or text,
@@ -254,13 +238,10 @@ def _in_doubt(words: Words) -> str:
 
 
 def _outdated(console: Console, error: SchemaOutdated) -> Response:
-    viewer = console.viewer()
-    words = viewer.words
+    words = console.viewer().words
     return _said(
         console,
-        viewer,
         status=503,
-        tone="warn",
         icon="info",
         title=words.gettext("The database is not ready for this release"),
         text=str(error),
@@ -269,7 +250,8 @@ def _outdated(console: Console, error: SchemaOutdated) -> Response:
     )
 
 
-def _said(console: Console, viewer: Viewer, *, status: int, **said: object) -> Response:
+def _said(console: Console, *, status: int, **said: object) -> Response:
+    viewer = console.viewer()
     href, link = viewer.url("workflows"), viewer.words.gettext("Workflows")
     if request.method == "POST":
         # To send the form once more by a reload is not what an empty link would be pressed for.

@@ -17,6 +17,7 @@ _KEYWORDS = {
     "_": None,
     "gettext": None,
     "rich": None,
+    "pgettext": ((1, "c"), 2),
     "ngettext": (1, 2),
     "nrich": (1, 2),
 }
@@ -29,15 +30,15 @@ _OPTIONS = {"templates/**.html": {"trim_blocks": "true", "lstrip_blocks": "true"
 def extracted() -> Catalog:
     """Returns every message that the dashboard's code and templates mark."""
     catalog = Catalog(**_HEADER)
-    for message in marked():
-        catalog.add(message)
+    for message, context in marked():
+        catalog.add(message, context=context)
     return catalog
 
 
-def marked() -> set[str | tuple[str, ...]]:
-    """Returns what the code marks, messages with a plural as pairs."""
+def marked() -> set[tuple[str | tuple[str, ...], str | None]]:
+    """Returns what the code marks, each with its context; messages with a plural as pairs."""
     found = extract_from_dir(DASHBOARD, _METHODS, _OPTIONS, keywords=_KEYWORDS)
-    return {message for _file, _line, message, _comments, _context in found}
+    return {(message, context) for _file, _line, message, _comments, context in found}
 
 
 def languages() -> list[str]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import get_args
 
 import pytest
 from contracts import catalogs
+
+from pgbus.dashboard.words import Context
 
 _PLACE = re.compile(r"%\((\w+)\)[sd]")
 _TAG = re.compile(r"<[^>]*>")
@@ -37,7 +40,7 @@ def test_a_catalog_has_exactly_the_messages_of_the_code(language, messages):
 def test_a_catalog_has_a_translation_of_every_message(language):
     stored = catalogs.catalog(language)
     untranslated = [
-        message.id
+        (message.context, message.id)
         for message in stored
         if message.id and (message.fuzzy or not all(_forms(message.string)))
     ]
@@ -80,8 +83,18 @@ def test_messages_have_no_markup_but_stress(messages):
 
 def test_a_message_has_one_plural():
     """A catalog finds both forms by the singular: of two plurals it would have one."""
-    singulars = [_forms(message)[0] for message in catalogs.marked()]
+    singulars = [(_forms(message)[0], context) for message, context in catalogs.marked()]
     assert {one for one in singulars if singulars.count(one) > 1} == set()
+
+
+def test_a_context_is_one_of_those_that_the_code_knows(messages):
+    assert {context for _message, context in messages if context} == set(get_args(Context))
+
+
+def test_a_message_with_a_context_is_never_without_one(messages):
+    """A word that other languages word by its use is marked with it everywhere."""
+    parted = {message for message, context in messages if context}
+    assert {message for message, context in messages if not context} & parted == set()
 
 
 def _forms(text):

@@ -17,7 +17,8 @@ from pgbus.dashboard.views.refusals import Refusal
 TEMPLATES = ROOT / "dashboard" / "templates" / "pgbus"
 #: What every template may use beside its page, and what Jinja itself brings.
 SHARED = {
-    *("page", "shell", "words", "url", "asset", "may", "_", "ngettext", "rich", "nrich"),
+    *("page", "shell", "words", "url", "asset", "may", "_", "pgettext", "ngettext"),
+    *("rich", "nrich"),
     *("badge", "breakable", "class_name", "code", "icon"),
     *("m", "here", "super", "caller", "loop", "range"),
 }

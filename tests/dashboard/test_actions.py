@@ -297,7 +297,9 @@ def test_resume_of_a_run_that_waits_goes_on_waiting(alice, at):
     alice.open(run)
     assert labels(alice)[0] == "[Keep waiting…]"
     said = alice.said("resume")
-    assert re.search(r"The run waits on for signal signed, [23] h\b.* until its deadline\.", said)
+    assert re.search(
+        r"The run goes on waiting for signal signed, [23] h\b.* until its deadline\.", said
+    )
     _tone, text = alice.told(alice.press(run, "resume"))
     assert text.startswith("The run goes on. Waiting for signal signed")
 
@@ -308,7 +310,7 @@ def test_resume_of_a_run_that_waits_for_its_jobs_says_so(alice, at, bus):
     alice.press(run, "resume")
     assert run.reload().status == "waiting"
     run.pause()
-    assert "waits on for the jobs of its batch" in alice.open(run).form("resume")
+    assert "goes on waiting for the jobs of its batch" in alice.open(run).form("resume")
 
 
 def test_a_retry_of_a_fan_out_says_that_all_jobs_are_sent_again(alice, at, bus, database):
@@ -446,10 +448,10 @@ def test_a_moment_typed_with_its_offset_is_that_moment(alice, at, database):
 @pytest.mark.parametrize(
     ("typed", "problem"),
     [
-        ("", "Say when."),
-        ("next <week>", "This is no moment such as 2026-11-29T03:00."),
-        ("9999-12-31T23:59", "This is no moment such as 2026-11-29T03:00."),
-        ("2031-05-01T10:00\0", "This is no moment such as 2026-11-29T03:00."),
+        ("", "Choose a date and a time."),
+        ("next <week>", "This is not a moment such as 2026-11-29T03:00."),
+        ("9999-12-31T23:59", "This is not a moment such as 2026-11-29T03:00."),
+        ("2031-05-01T10:00\0", "This is not a moment such as 2026-11-29T03:00."),
     ],
 )
 def test_a_moment_that_cannot_be_read_is_told_and_kept(alice, at, typed, problem):
@@ -472,7 +474,7 @@ def test_a_form_for_an_action_that_is_not_possible_any_more_is_told_in_a_note(al
     run.cancel()
     answer = alice.press(run, "reschedule", at="")
     assert answer.status_code == 422
-    assert "Nothing was done Say when." in visible_text(answer)
+    assert "Nothing was done Choose a date and a time." in visible_text(answer)
 
 
 def test_a_run_is_paused(alice, at):
@@ -489,7 +491,7 @@ def test_pause_says_what_of_the_run_goes_on(alice, at, driver):
     run = at("fetch", performed=False)
     assert "fetch does not start." in alice.open(run).said("pause")
     (delivery,) = driver.take()
-    assert "fetch is let to its end" in alice.open(run).said("pause")
+    assert "fetch runs to its end" in alice.open(run).said("pause")
     driver.perform(delivery)
     run.reload().cancel()
     run = at("hand_over")

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from babel.core import Locale
 from babel.support import NullTranslations
+from support.sites import dialog_of
 from support.sweeps import age, turn
 
 from pgbus import Workflow, on_exception, step
@@ -256,10 +257,7 @@ def test_of_overdue_runs_it_says_whether_the_sweep_sends_them_again(database, sh
     beat(database, "dispatcher", "1 hour")
     assert "No dispatcher is running" in rows(show())[0].text
     beat(database, "dispatcher", "0")
-    assert (
-        "The sweep sends them again; nothing is to be done unless they stay."
-        in rows(show())[0].text
-    )
+    assert "The sweep sends them again; act only if they stay here." in rows(show())[0].text
 
 
 def beat(database, kind, ago):
@@ -410,6 +408,28 @@ def test_each_class_has_a_tab_with_its_count_and_a_page_of_its_own(driver, datab
     assert [row.text.split()[0] for row in rows(of_stairs)] == ["2"]
     assert lede(of_stairs).startswith("2 are overdue")
     assert len(rows(show(html.unescape(tabs[0][0])))) == 2
+
+
+def test_a_step_of_a_class_has_a_tab_of_its_own_and_a_press_comes_back_to_it(
+    driver, database, show, client
+):
+    fail(driver, 3)
+    wait_long(driver, database)
+    be_overdue(database, 2)
+    page = show(workflow_class=LIFT, current_step="close")
+    assert [row.text.split()[0] for row in rows(page)] == ["3"]
+    current = re.search(
+        r'aria-current="page" data-now><bdi>(\w+)</bdi> <span class="count">(\d+)<', page
+    )
+    assert current.groups() == ("close", "3")
+    assert re.findall(r'</bdi> <span class="count">(\d+)<', page) == ["6", "4", "3", "2"]
+    (row,) = rows(page)
+    asked = dialog_of(show(row.asks["Cancel 3…"]))
+    answer = client.post(asked.action, data=asked.fields)
+    assert parse_qs(urlsplit(answer.location).query) == {
+        "workflow_class": [LIFT], "current_step": ["close"],
+    }  # fmt: skip
+    assert "Nothing at this step needs you" in show(answer.location)
 
 
 def test_a_class_without_stuck_runs_says_so_and_keeps_the_other_tabs(driver, show):
@@ -800,7 +820,7 @@ def result(**figures):
             {"done": 4, "in_doubt": "01a0", "may_be_more": True},
             "bad",
             (
-                "Resumed 4. PostgreSQL went away while run 01a0 was in hand, so look whether that one is done. "
+                "Resumed 4. PostgreSQL went away while run 01a0 was in hand, so check whether that one is done. "
                 "More may wait: press again for them."
             ),
         ),

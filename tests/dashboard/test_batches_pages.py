@@ -90,7 +90,7 @@ def plain(markup):
     ],
 )
 def test_a_batch_says_how_far_it_is(batch, word, sentence):
-    assert presenter.badge(batch).word == word
+    assert ENGLISH.gettext(presenter.badge(batch).word) == word
     assert plain(presenter.sentence(batch, ENGLISH)) == sentence
 
 
@@ -101,7 +101,7 @@ def test_a_batch_says_how_far_it_is(batch, word, sentence):
         (replace(OPEN, run=RUN), "Its run goes on when the last job has ended."),
         (
             replace(WITHDRAWN, run=RUN),
-            "Jobs that were not delivered yet are discarded when they are.",
+            "Jobs that were not delivered yet are discarded on delivery.",
         ),
         (
             replace(OPEN, completed_jobs=12, run=RUN),
@@ -131,7 +131,7 @@ def test_a_batch_is_called_by_its_step_or_as_it_was_described(batch, title):
 def test_the_bar_has_a_part_for_what_is_done_and_one_for_what_failed():
     found = presenter.progress(replace(FAILING, total_jobs=16), ENGLISH)
     assert (found.done, found.failed) == ("43.8", "12.5")
-    assert found.told == "7 done, 2 failed, 7 open"
+    assert found.told == "Done: 7, failed: 2, open: 7"
     nothing = presenter.progress(replace(DONE, total_jobs=0, completed_jobs=0), ENGLISH)
     assert (nothing.done, nothing.failed) == ("0.0", "0.0")
 
@@ -140,9 +140,9 @@ def test_the_bar_has_a_part_for_what_is_done_and_one_for_what_failed():
     ("found", "sentence"),
     [
         (OpenBatches(0, 0), "No batch is open."),
-        (OpenBatches(1, 0), "1 batch is open, and no job of it has failed."),
-        (OpenBatches(1, 1), "1 batch is open, and jobs of it have failed."),
-        (OpenBatches(5, 0), "5 batches are open, and no job of theirs has failed."),
+        (OpenBatches(1, 0), "1 batch is open, and none of its jobs has failed."),
+        (OpenBatches(1, 1), "1 batch is open, and some of its jobs have failed."),
+        (OpenBatches(5, 0), "5 batches are open, and none of their jobs has failed."),
         (OpenBatches(10_001, 2), "10,000+ batches are open; in 2 of them jobs have failed."),
     ],
 )
@@ -279,7 +279,7 @@ def test_the_page_of_a_batch_tells_all_there_is(page, opened, work):
     text = page(f"{PAGE}/{batch_id}")
     told = words(text)
     assert "1 of 3 jobs done, 1 failed, in" in told
-    assert "1 done, 1 failed, 1 open" in told
+    assert "Done: 1, failed: 1, open: 1" in told
     assert f"What failed 1 \N{MULTIPLICATION SIGN} {__name__}.tear Dead-lettered" in told
     assert "All 3 Open 1 Completed 1 Discarded 0 Dead-lettered 1" in told
     assert "Description Summer" in told
@@ -322,7 +322,7 @@ def test_a_fan_outs_batch_leads_to_its_run(bus, driver, database, page):
     assert "Its run goes on when the last job has ended." in words(page(f"{PAGE}/{batch_id}"))
     assert "step_id" not in page(), "what only the engine reads"
     database.rows("DELETE FROM pgbus.workflows")
-    assert f"{run.workflow_id[-8:]} deleted" in words(page())
+    assert f"{run.workflow_id[-8:]}, deleted" in words(page())
 
 
 def test_large_properties_are_shown_when_they_are_asked_for(page, opened):

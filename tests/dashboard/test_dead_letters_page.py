@@ -57,7 +57,7 @@ def test_dead_letters_are_told_with_why_and_counted_in_the_navigation(given_up, 
     page = read(PAGE)
     newest, oldest = rows_of(page).values()
     assert re.fullmatch(
-        rf"{__name__}\.cross \(1\) job · 2 {__name__}\.BridgeOut crossing 1 pgbus_ferry 1 just now "
+        rf"{__name__}\.cross \(1\) job · 2 {__name__}\.BridgeOut crossing 1 1 just now pgbus_ferry "
         r"Retry… Discard…",
         newest,
     )

@@ -108,10 +108,10 @@ def test_where_nothing_ever_ran_nothing_is_wrong():
 @pytest.mark.parametrize(
     ("counts", "sentence"),
     [
-        ((1,), "OrderWorkflow on step_0, paused on error 35 min ago."),
-        ((5,), "All of them: OrderWorkflow on step_0, paused on error, the first 35 min ago."),
-        ((6, 5), "Most of them: OrderWorkflow on step_0, paused on error, the first 35 min ago."),
-        ((5, 5), "5 of them: OrderWorkflow on step_0, paused on error, the first 35 min ago."),
+        ((1,), "OrderWorkflow on step_0 (paused on error), 35 min ago."),
+        ((5,), "All of them: OrderWorkflow on step_0 (paused on error), the first 35 min ago."),
+        ((6, 5), "Most of them: OrderWorkflow on step_0 (paused on error), the first 35 min ago."),
+        ((5, 5), "5 of them: OrderWorkflow on step_0 (paused on error), the first 35 min ago."),
         ((1, 1), "Each has a cause of its own."),
     ],
 )
@@ -195,7 +195,7 @@ def test_dead_letters_wait_for_a_decision():
     ],
 )
 def test_a_queue_has_a_state(queue, word):
-    assert queues.badge(queue, NOW).word == word
+    assert ENGLISH.gettext(queues.badge(queue, NOW).word) == word
 
 
 def test_priorities_of_a_queue_are_one_line_the_fullest_first():
@@ -262,7 +262,7 @@ def test_the_chart_has_a_bar_for_each_hour_as_high_as_its_share_of_the_most():
         ("121.0", "0.0", "58.0", "40.0"),
         ("181.0", "40.0", "58.0", "0.0"),
     ]
-    assert bars[2].title.endswith(": 10 started, 5 finished, 2 cancelled")
+    assert bars[2].title.endswith(". Started: 10. Finished: 5. Cancelled: 2.")
 
 
 def test_the_chart_of_a_day_without_runs_is_empty():
@@ -301,7 +301,7 @@ def test_cards_tell_the_figure_and_what_qualifies_it():
         "worker-3:2211 silent for 9 min",
         "bad",
     )
-    assert told(home.processes_card(NOBODY, ENGLISH))[0] == "None"
+    assert told(home.processes_card(NOBODY, ENGLISH))[0] == "No process"
     mail = DeadLetters(queue="m", logical="mail", messages=2, newest_at=NOW - timedelta(hours=2))
     other = replace(mail, logical="other", newest_at=NOW - timedelta(hours=3), messages=1)
     assert told(home.dead_letters_card((other, mail), ENGLISH)) == (
@@ -386,7 +386,7 @@ def test_the_figures_of_a_bus_stand_on_the_page(bus, driver, beats, text, client
     beats("dispatcher", pid=2)
     beats("worker", "lost", 7, ago=540)
     told = text()
-    assert "2 runs need you. All of them: Ship on load, paused on error" in told
+    assert "2 runs need you. All of them: Ship on load (paused on error)" in told
     assert "lost:7 went silent 9 min ago" in told
     assert "1 dead letter waits for a decision." in told
     assert "Everything else moves." in told
@@ -453,7 +453,7 @@ def test_more_processes_than_are_shown_are_counted(bus, beats, text):
     [
         ("/pgbus/", "PostgreSQL has much to do, or this page asks too much of it."),
         ("/pgbus/batches", "PostgreSQL has much to do, or this page asks too much of it."),
-        ("/pgbus/workflows", "Narrow the question: add a class, or a time from which on."),
+        ("/pgbus/workflows", "Narrow the list: filter by class, or by when runs were created."),
     ],
 )
 def test_a_page_that_took_too_long_says_what_can_be_done_about_it(client, monkeypatch, path, told):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from urllib.parse import quote, unquote
@@ -13,18 +14,18 @@ import pytest
 from babel.core import Locale
 from babel.support import NullTranslations
 from contracts.documents import ROOT
-from support.histories import Writer, write
+from support.histories import DECLINED, Writer, write
 from support.refunds import REFUND, a_day
 from support.sites import site_of, visible_text
 
 from pgbus import Pgbus, Workflow, removed_step, step
 from pgbus.dashboard.pages import definitions
-from pgbus.dashboard.presenters import distribution, figures, shares
+from pgbus.dashboard.presenters import distribution, figures, revisions, shares
 from pgbus.dashboard.presenters.shares import Share
 from pgbus.dashboard.presenters.verdict import verdict
 from pgbus.dashboard.words import Words
 from pgbus.engine.insights import reading
-from pgbus.engine.insights.figures import Percentiles
+from pgbus.engine.insights.figures import Figures, Percentiles, Revision
 from pgbus.engine.insights.headline import Headline, Worse
 from pgbus.engine.insights.performance import Bin, Durations
 
@@ -66,11 +67,15 @@ class UnsurveyedWorkflow(Workflow):
     def look(self): ...
 
 
-FORTY = [f"reconcile_partner_{number:02}" for number in range(40)]
-LongWorkflow = type("LongWorkflow", (Workflow,), {name: step(lambda _self: None) for name in FORTY})
+FORTY = [f"reconcile_statement_of_partner_with_ledger_{number:02}" for number in range(40)]
+ReconciliationOfPartnerStatementsWorkflow = type(
+    "ReconciliationOfPartnerStatementsWorkflow",
+    (Workflow,),
+    {"__module__": __name__} | {name: step(lambda _self: None) for name in FORTY},
+)
 
 SURVEYED = f"{__name__}.SurveyedWorkflow"
-LONG = f"{__name__}.LongWorkflow"
+LONG = f"{__name__}.ReconciliationOfPartnerStatementsWorkflow"
 
 
 @pytest.fixture
@@ -124,14 +129,16 @@ def test_every_number_of_runs_leads_to_exactly_those(client, populate):
     gone = HOSTILE[0]
     steps = ["look", "look", "measure", "draw", "archive", "<b>sketch"]
     populate({SURVEYED: steps, gone: ["anneal"]}, 400)
-    followed = set()
+    followed, needy = set(), False
     for page in (PAGE, class_page(SURVEYED), class_page(gone, "?window=7d")):
         answer = client.get(page)
         links = dict(numbers(answer))
         assert len(links) == len({*numbers(answer)}), "one link, one number"
         for href, number in links.items():
             assert counted(client, href) == number, (page, href)
+            needy |= "/attention?" in href and "current_step=" in href
             followed.add(re.sub(r"=[^&]*", "", href.partition("?")[2].replace("status=", "")))
+    assert needy
     assert followed >= {
         "workflow_class",
         "paused&workflow_class",
@@ -140,7 +147,8 @@ def test_every_number_of_runs_leads_to_exactly_those(client, populate):
         "cancelled&workflow_class&ended_from&ended_to",
         "workflow_class&current_step",
         *(f"{status}&workflow_class&current_step" for status in ("ready", "performing")),
-        *(f"{status}&workflow_class&current_step" for status in ("waiting", "paused")),
+        "waiting&workflow_class&current_step",
+        "workflow_class&current_step&stuck",
         "workflow_class&current_step&created_from&created_to",
         "paused&workflow_class&current_step&created_from&created_to",
         "finished&workflow_class&created_from&created_to",
@@ -173,13 +181,19 @@ def test_a_step_that_fails_more_since_a_deploy_is_the_first_sentence_and_the_mar
     first = re.search(r'<p class="lede">(.*?)</p>', answer.text)[1]
     assert re.search(
         r"^<strong>\d\d(\.\d)?% of the attempts of <code>pay</code> now fail</strong>, before \d(\.\d)?%\."
-        r" It began with revision <code>b81d07e</code>, <time .*>2 h ago</time>\.$",
+        r" It began with revision <code>b81d07e</code>, first seen <time .*>2 h ago</time>\.$",
         first,
     )
     assert re.search(r"fails more with b81d07e, \+\d\d(\.\d)? points", row(answer, "pay"))
+    assert (
+        answer.text.count(
+            '<tr role="row" class="hot"><td role="cell" class="full"><code>pay</code>'
+        )
+        == 1
+    )
     assert row(answer, "b81d07e").startswith("b81d07e Regression")
-    assert row(answer, "9c41e7b").startswith("9c41e7b within 5 points")
-    assert row(answer, "77ab3f0").startswith("77ab3f0 — 3 attempts, few samples 3 ")
+    assert row(answer, "9c41e7b").startswith("9c41e7b — ")
+    assert row(answer, "77ab3f0").startswith("77ab3f0 — 3 attempts, too few samples 5 h ago 3 ")
     assert answer.text.count("Regression") == 1
 
 
@@ -202,15 +216,16 @@ def test_a_class_that_nothing_is_wrong_with_says_so_in_few_words(client, bus, dr
     driver.drain()
     text = visible_text(client.get(class_page(run.workflow_class)))
     assert "Nothing stands out in the last 24 h." in text
-    assert "1 attempt, few samples" in text
-    assert "1 run, few samples" in text
+    assert "1 attempt, too few samples" in text
+    assert "1 run, too few samples" in text
     assert "Nothing of this class ran" not in text
 
 
 def test_a_class_that_did_nothing_says_how_a_run_is_started(client):
     text = visible_text(client.get(class_page(SURVEYED, "?window=1h")))
-    assert "Nothing of this class ran in the last hour" in text
-    assert "SurveyedWorkflow.start(...)" in text
+    assert "Nothing ran in the last hour." in text
+    assert "Look through a longer window, up to 30 d." in text
+    assert "Start a run: SurveyedWorkflow.start(...)" in text
     assert "look due 5 min after the start no run — —" in text
 
 
@@ -242,7 +257,7 @@ def test_a_window_that_is_none_is_a_400_page_that_names_it(client):
     for page in (PAGE, class_page(SURVEYED)):
         answer = client.get(f"{page}?window=2h")
         assert answer.status_code == 400
-        assert "window is 2h. It wants 1h, 24h, 7d, 30d." in visible_text(answer)
+        assert "window is 2h. Expected: 1h, 24h, 7d, 30d." in visible_text(answer)
         assert client.get(f"{page}?window=").status_code == 200
 
 
@@ -283,24 +298,35 @@ def test_a_window_longer_than_runs_are_kept_says_where_it_begins(database):
     short = visible_text(site_of(bus).test_client().get(class_page(SURVEYED, "?window=1h")))
     bus.close()
     assert "Runs are deleted 6 h after they ended: the window begins there." in text
-    assert "Nothing stands out in the last 6 h." in text
+    assert "Nothing ran in the last 6 h." in text
     assert "in the last hour" in short
     assert "are deleted" not in short
 
 
-def test_a_class_of_forty_steps_fits_on_a_page(client, populate, database):
+def test_forty_steps_with_long_names_and_five_regressions_fit_on_a_page(client, populate, database):
     populate({LONG: FORTY}, 2000)
-    database.rows("UPDATE pgbus.workflow_steps SET revision = 'r' || step_id % 3")
+    # Runs wait at each step, and at every second one some failed.
+    database.rows(
+        "DELETE FROM pgbus.workflows WHERE lane = 'moving' OR lane = 'paused'"
+        " AND (settled_error <> %s OR right(current_step, 1)::integer %% 2 = 1)",
+        DECLINED,
+    )
+    database.rows("UPDATE pgbus.workflow_steps SET revision = repeat(md5((step_id % 6)::text), 2)")
     answer = client.get(class_page(LONG, "?window=30d"))
-    assert [name for name in FORTY if name not in answer.text] == []
+    assert [name for name in FORTY if f'data-key="{name}"' not in answer.text] == []
+    assert answer.text.count("Regression") == 5
+    assert re.search(
+        r'fails more with <code class="rev" title="(\w{64})">\1</code>, \S+ points \(\d+ attempts?, too few samples\)',
+        answer.text,
+    )
     assert len(answer.data) < 150_000
 
 
-def test_the_guide_has_the_definitions_of_the_page(client):
+def test_the_guide_has_the_definitions_of_the_page(client, words):
     guide = (ROOT / "docs" / "guide" / "insights.md").read_text(encoding="utf-8").replace("*", "")
     text = visible_text(client.get(class_page(SURVEYED)))
     for term, told in figures.DEFINITIONS:
-        assert f"| {term} | {told} |" in guide
+        assert f"| {words.gettext(term)} | {told} |" in guide
         assert told in text
 
 
@@ -311,7 +337,7 @@ def test_the_guide_has_the_definitions_of_the_page(client):
             Headline(kind=Worse.RUN_TIME, since=NOW - HOURS, now=61.5, before=4.0, step_name="pay"),
             (
                 "One in twenty attempts of pay now takes longer than 1 min 2 s, before 4 s."
-                " It began with an unknown revision, 3 h ago."
+                " It began with an unknown revision, first seen 3 h ago."
             ),
         ),
         (
@@ -326,18 +352,75 @@ def test_the_guide_has_the_definitions_of_the_page(client):
         ),
         (
             Headline(kind=Worse.FALLING_BEHIND, since=NOW, now=7, before=1200),
-            "Fewer runs end than start: 1,200 started and 7 ended in the last 24 h.",
+            "Fewer runs end than start. Started in the last 24 h: 1,200, ended: 7.",
         ),
     ],
     ids=lambda part: getattr(part, "kind", None),
 )
 def test_each_change_for_the_worse_has_its_sentence(words, found, told):
-    sentences = verdict(
-        found, words, within="in the last 24 h", started_href="/started", ended_href="/ended"
-    )
+    sentences = said(found, words)
     assert re.sub(r"<[^>]*>", "", " ".join(sentences)) == told
     if found.kind is Worse.FALLING_BEHIND:
-        assert '<a href="/started">1,200</a> started and <a href="/ended">7</a>' in sentences[0]
+        assert '<a href="/started">1,200</a>, ended: <a href="/ended">7</a>.' in sentences[0]
+
+
+def said(found, words, *, ran=True, attention=0):
+    return verdict(
+        found,
+        words,
+        within="in the last 24 h",
+        ran=ran,
+        attention=attention,
+        attention_href="/attention",
+        started_href="/started",
+        ended_href="/ended",
+    )
+
+
+def test_without_a_change_those_that_need_attention_are_told_else_that_nothing_is_wrong(words):
+    assert said(None, words, attention=2) == (
+        'No change stands out in the last 24 h; <strong><a href="/attention">2</a> runs need attention</strong>.',
+    )
+    assert said(None, words) == ("Nothing stands out in the last 24 h.",)
+    assert said(None, words, ran=False) == ("Nothing ran in the last 24 h.",)
+
+
+def revision(name, *, compared=True, worse=None, slower=None):
+    return Revision(
+        revision=name,
+        running=name == "r2",
+        first_at=NOW,
+        total=Figures(40, 4),
+        by_step={"pay": Figures(2, 2), "ship": Figures(38, 2)},
+        compared=compared,
+        worse=worse or {},
+        slower=slower or {},
+    )
+
+
+def test_a_revision_is_marked_for_each_step_that_fails_more_or_takes_longer(words):
+    newest, before, first = revisions.rows(
+        [
+            revision("r2", worse={"pay": 0.5}, slower={"ship": 5.0, "pay": 2.0}),
+            revision("r1"),
+            revision("r0", compared=False),
+        ],
+        words,
+    )
+    assert [words.gettext(badge.word) for badge in newest.marks] == ["Regression", "Slower"]
+    assert [(step.name, step.rises, step.few) for step in newest.steps] == [
+        ("pay", ("+50 points", "p95 +2 s"), "2 attempts, too few samples"),
+        ("ship", ("p95 +5 s",), None),
+    ]
+    heads = figures.heads(words)
+    marked = [
+        [head for head, cell in zip(heads, step.cells, strict=True) if cell.worse]
+        for step in newest.steps
+    ]
+    assert marked == [["Run p95", "Failed"], ["Run p95"]]
+    assert (newest.running is not None, before.running) == (True, None)
+    assert (before.marks, before.told) == ((), "no step is worse")
+    assert (first.marks, first.told) == ((), "—")
 
 
 def test_percentiles_stand_among_the_bars_where_their_durations_lie(words):
@@ -346,6 +429,8 @@ def test_percentiles_stand_among_the_bars_where_their_durations_lie(words):
         (Bin(0, 1, 1), Bin(1, 5, 2), Bin(900, 3600, 1), Bin(31_536_000, None, 1)),
     )
     assert [line.at for line in distribution.lines(found, words)] == ["0.75", "2.50"]
+    assert distribution.end(found, words) == ""
+    assert distribution.end(replace(found, bins=found.bins[:3]), words) == "1 h"
     assert [row.label for row in distribution.rows(found, words)] == [
         "< 1 s", "1 s to 5 s", "15 min to 1 h", "≥ 365 d",
     ]  # fmt: skip

@@ -19,7 +19,7 @@ from pgbus.dashboard.presenters import job_actions
 from pgbus.dashboard.presenters.job_actions import BulkPress
 from pgbus.dashboard.words import Words
 from pgbus.engine.errors import DatabaseAway
-from pgbus.engine.insights import messages
+from pgbus.engine.insights import matches, messages
 from pgbus.engine.insights.jobs import JobFilter
 from pgbus.engine.jobs.bulk import Press
 from pgbus.engine.runner.bulk import BulkResult
@@ -110,7 +110,7 @@ def test_a_job_is_told_whole_with_the_causes_of_its_failure(failed, read):
     told = visible_text_of(page)
     for text in (
         ".OvenCold loaf 0 is raw",
-        "behind it ValueError could not convert",
+        "caused by ValueError could not convert",
         '"args": [0]',
     ):
         assert text in told
@@ -143,7 +143,7 @@ def test_a_failed_job_is_retried_once_however_often_it_is_pressed(
     assert toast_of(page) == ("good", f"{__name__}.bake runs as soon as a worker is free.")
     assert due(database) == [1]
     assert "once a worker is free" in rows_of(page)["pgbus_oven:1"]
-    assert toast_of(confirm(ask))[1].endswith("bake waits for nothing but a worker.")
+    assert toast_of(confirm(ask))[1].endswith("bake is due already and waits only for a worker.")
     work()
     # It failed again meanwhile: the old page's press is not for this try.
     assert toast_of(confirm(ask)) == (
@@ -178,7 +178,7 @@ def test_a_job_that_is_gone_has_no_dialog_and_the_form_says_so(failed, read, cli
     answer = client.post(asked.action, data=asked.fields)
     assert toast_of(read(answer.location)) == (
         "warn",
-        "Nothing was done: the message is not there any more.",
+        "Nothing was done: pgbus_oven 1 is not there any more.",
     )
 
 
@@ -222,7 +222,7 @@ def test_a_press_on_all_that_match_leaves_the_others(bus, failed, read, confirm,
     assert toast_of(page) == ("good", "Discarded 2.")
     assert "No job matches" in page
     [ask] = asks_of(read(f"{PAGE}?queue=shelf"))["Discard all that match…"]
-    assert "Discard 1 enqueued job for good?" in dialog_of(read(ask)).text
+    assert "Discard 1 enqueued job?" in dialog_of(read(ask)).text
     assert toast_of(confirm(ask)) == ("good", "Discarded 1.")
     assert database.value("SELECT count(*) FROM pgmq.q_pgbus_shelf") == 0
 
@@ -247,7 +247,7 @@ def test_a_dialog_for_more_than_one_press_takes_says_so():
             "bad",
             (
                 "Discarded 1. 2 failed, the first one: locked PostgreSQL went away while message 7 of q was in "
-                "hand, so look whether that one is done."
+                "hand, so check whether that one is done."
             ),
         ),
     ],
@@ -265,7 +265,7 @@ def test_enqueued_jobs_are_listed_and_no_steps(bus, read):
         bake.options(wait=timedelta(hours=1)).enqueue(7)
         cool.enqueue(8)
     first, second = rows_of(read(PAGE)).values()
-    assert "bake (7) job · 2 due in 1 h pgbus_oven 0 just now Run now… Discard…" in first
+    assert "bake (7) job · 2 due in 1 h 0 just now pgbus_oven Run now… Discard…" in first
     assert second.endswith("Discard…")
     assert "Run now…" not in second
     assert list(rows_of(read(f"{PAGE}?queue=shelf"))) == ["pgbus_shelf:1"]
@@ -281,9 +281,62 @@ def test_where_what_was_looked_at_has_none_the_page_leads_on(bus, read, monkeypa
             cool.enqueue(1)
         bake.options(queue="shelf").enqueue(1)
     page = read(f"{PAGE}?queue=shelf&job={__name__}.bake")
-    assert "None of those that were looked at matches. There are more." in page
+    assert "None of those looked at so far matches. There are more." in page
     [further] = re.findall(r'<a class="btn primary" href="([^"]+)">Look further', page)
     assert list(rows_of(read(html.unescape(further)))) == ["pgbus_shelf:4"]
+
+
+def test_a_press_on_all_looks_on_where_only_steps_of_runs_were_looked_at(
+    bus, read, client, database, monkeypatch
+):
+    monkeypatch.setattr(matches, "_WINDOW", 2)
+    monkeypatch.setattr(matches, "_MOST_LOOKS", 1)
+    for _ in range(2):
+        Breakfast.start()
+    with bus.active():
+        for loaf in range(3):
+            bake.enqueue(loaf)
+    [ask] = asks_of(read(PAGE))["Discard all…"]
+    told = dialog_of(read(ask)).text
+    assert told.startswith("Nothing found so far Of all queues,")
+    assert "Discard" not in told
+    [further] = asks_of(read(ask))["Look further"]
+    asked = dialog_of(read(further))
+    assert asked.text.startswith("Discard 2 enqueued jobs?")
+    assert "Not all messages were looked at: there may be more." in asked.text
+    # The third was behind what was looked at.
+    answer = client.post(asked.action, data=asked.fields)
+    assert toast_of(read(answer.location)) == ("good", "Discarded 2.")
+    assert database.value("SELECT max(msg_id) FROM pgmq.q_pgbus_oven") == 5
+    assert database.value("SELECT count(*) FROM pgmq.q_pgbus_oven") == 3
+
+
+def test_enqueued_jobs_are_counted_as_far_as_messages_are_looked_at(bus, failed, read, monkeypatch):
+    assert tabs_of(read(PAGE)) == "Enqueued 0 Failed 0"
+    failed(2)
+    for _ in range(3):
+        Breakfast.start()
+    assert tabs_of(read(PAGE)) == "Enqueued 2 Failed 2"
+    assert tabs_of(read(f"{PAGE}?queue=oven")) == "Enqueued Failed"
+    monkeypatch.setattr(pages, "COUNT_CAP", 3)
+    assert tabs_of(read(PAGE)) == "Enqueued 2+ Failed 2"
+    with bus.active():
+        for loaf in range(5):
+            cool.enqueue(loaf)
+    assert tabs_of(read(f"{PAGE}?show=failed")) == "Enqueued 6+ Failed 2"
+
+
+def test_no_count_is_shown_where_only_steps_of_runs_were_looked_at(read, monkeypatch):
+    for _ in range(2):
+        Breakfast.start()
+    assert tabs_of(read(PAGE)) == "Enqueued 0 Failed 0"
+    monkeypatch.setattr(pages, "COUNT_CAP", 1)
+    assert tabs_of(read(PAGE)) == "Enqueued Failed 0"
+
+
+def tabs_of(page):
+    [tabs] = re.findall(r'<nav class="tabs".*?</nav>', page, re.DOTALL)
+    return visible_text_of(tabs).strip()
 
 
 def test_pages_of_failed_jobs_keep_their_filter_and_a_press_returns_to_its_page(
@@ -332,6 +385,7 @@ def test_what_the_host_denies_of_jobs_is_neither_offered_nor_done(failed, make_s
         ({"ask": "retry_job", "of": "pgbus_oven:1", "seen": "x"}, "seen"),
         ({"ask": "retry_failed"}, "as_of"),
         ({"ask": "retry_failed", "as_of": "2026-11-29T03:00Z", "count": "-1"}, "count"),
+        ({"ask": "discard_enqueued", "as_of": "2026-11-29T03:00Z", "behind": "x"}, "behind"),
     ],
     ids=str,
 )

@@ -74,7 +74,7 @@ def test_each_process_is_told_with_what_it_runs_and_for_how_long(bus, driver, be
     assert 'href="/pgbus/messages/pgbus_mail/4"' in page
     assert any("watches 2 processes" in row for row in rows)
     assert any("timer and sweep" in row for row in rows)
-    assert "3 processes serve this bus, and each has beaten within seconds." in page
+    assert "3 processes serve this bus; every heartbeat is seconds old." in page
 
 
 def test_a_silent_process_comes_first_and_says_how_far_it_is_known(beats, read, client):
@@ -132,7 +132,7 @@ def test_trouble_is_told_on_the_pages_that_it_concerns(beats, database, client):
             Hint(problem=Problem.NO_DISPATCHER, number=1),
             "bad",
             (
-                "No dispatcher is running, and 1 deadline has passed. Deadlines, far-off steps and the "
+                "No dispatcher is running, and 1 deadline has passed. Deadlines, steps due later and the "
                 "repair of what died wait for one: pgbus dispatcher."
             ),
         ),
@@ -140,7 +140,7 @@ def test_trouble_is_told_on_the_pages_that_it_concerns(beats, database, client):
             Hint(problem=Problem.NO_LISTEN, subject="mill:1"),
             "warn",
             (
-                "Notifications do not reach mill:1. It finds work by polling, only later. Behind a pooler "
+                "Notifications do not reach mill:1. It finds work later, by polling. Behind a pooler, "
                 "give listen_url a direct connection."
             ),
         ),
@@ -153,15 +153,15 @@ def test_trouble_is_told_on_the_pages_that_it_concerns(beats, database, client):
             "warn",
             (
                 "A transaction has been open for 2 h: psql of <ann>, pid 7. While it is open, no table is "
-                "cleaned of dead rows, and queues grow slow. End it: SELECT pg_terminate_backend(PID)."
+                "cleaned of dead rows, and queues become slow. End it: SELECT pg_terminate_backend(PID)."
             ),
         ),
         (
             Hint(problem=Problem.BLOATED_QUEUE, subject="pgbus_mail", number=90_000),
             "warn",
             (
-                "The table of pgbus_mail holds 90,000 dead rows, and was never vacuumed. Reading it grows "
-                'slow. See to autovacuum, or run VACUUM pgmq."q_pgbus_mail".'
+                "The table of pgbus_mail holds 90,000 dead rows, and was never vacuumed. Reading it becomes "
+                'slow. Check autovacuum, or run VACUUM pgmq."q_pgbus_mail".'
             ),
         ),
         (
@@ -173,16 +173,16 @@ def test_trouble_is_told_on_the_pages_that_it_concerns(beats, database, client):
             ),
             "warn",
             (
-                "The table of m holds 90,000 dead rows, and was last vacuumed 3 d ago. Reading it grows "
-                'slow. See to autovacuum, or run VACUUM pgmq."q_m".'
+                "The table of m holds 90,000 dead rows, and was last vacuumed 3 d ago. Reading it becomes "
+                'slow. Check autovacuum, or run VACUUM pgmq."q_m".'
             ),
         ),
         (
             Hint(problem=Problem.CLOCKS_APART, subject="mill:1", seconds=-7.0),
             "warn",
             (
-                "The clock of mill:1 is 7 s behind the database's. Its logs tell other times. See to its "
-                "clock (NTP)."
+                "The clock of mill:1 is 7 s behind the database's. Its logs show other times. Correct "
+                "its clock (NTP)."
             ),
         ),
     ],

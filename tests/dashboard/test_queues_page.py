@@ -141,17 +141,17 @@ def test_a_queue_is_paused_with_a_reason_and_goes_on(bus, letters, make_site, da
         return client.get(answer.location).text
 
     (ask,) = asks_of(client.get(PAGE).text)["Pause…"][:1]
-    assert "nothing more of it" in dialog_of(client.get(ask).text).text
+    assert "nothing more from it" in dialog_of(client.get(ask).text).text
     assert database.rows("SELECT FROM pgbus.queues") == []
     page = press(ask, reason=" vendor is down ")
-    assert toast_of(page) == ("good", "letters is paused: workers take nothing more of it.")
+    assert toast_of(page) == ("good", "letters is paused: workers take nothing more from it.")
     assert (
         "letters Paused just now by dashboard:alice: vendor is down Paused"
         in rows_of(page)["letters"]
     )
     # The press of a page that was older, and of one that was sent twice.
     tone, text = toast_of(press(ask, reason="me too"))
-    assert (tone, "was paused before. Paused" in text, "alice" in text) == ("warn", True, True)
+    assert (tone, "was already paused. Paused" in text, "alice" in text) == ("warn", True, True)
     (resume,) = asks_of(client.get(PAGE).text)["Resume…"]
     assert "vendor is down" in dialog_of(client.get(resume).text).text
     assert toast_of(press(resume)) == ("good", "letters goes on: workers take it again.")
@@ -186,7 +186,7 @@ def test_a_queues_messages_are_told_by_what_they_are_and_lead_to_what_they_belon
     assert "due in 3 h" in last
     assert f'href="/pgbus/batches/{batch_id}"' in page
     assert f'href="/pgbus/workflows/{run.workflow_id}"' in page
-    assert "3 due, 0 in flight, 1 later" in page
+    assert "Due: 3, in flight: 0, later: 1" in page
 
 
 def test_pages_of_messages_lead_on_and_back(bus, read, monkeypatch):
@@ -279,7 +279,7 @@ def test_an_outage_says_whether_anything_can_have_been_done(
     [
         (f"{PAGE}/nowhere", 404, "No such queue"),
         (f"{MAIL}?after=x", 400, "after is x"),
-        (f"{MAIL}?after=a:1&before=a:1", 400, "left out beside after"),
+        (f"{MAIL}?after=a:1&before=a:1", 400, "nothing, where the other cursor is given"),
         (f"{PAGE}?ask=explode", 400, "ask is explode"),
         (f"{PAGE}?ask=pause_queue", 400, "of is"),
         ("/pgbus/messages/pgbus_letters/99", 404, "No such message"),

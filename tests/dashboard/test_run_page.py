@@ -187,7 +187,7 @@ def test_a_running_step_tells_since_when_and_where(bus, driver, run_page):
     run = bus.start(ShownWorkflow)
     driver.take()
     told = visible_text(run_page(run))
-    assert re.search(r"What it does Attempt 1 of reserve has run for \S+ \w+ on test:1\.", told)
+    assert re.search(r"What it is doing Attempt 1 of reserve has run for \S+ \w+ on test:1\.", told)
 
 
 def test_an_ended_run_tells_how_long_it_took_and_why_it_ended(bus, run_page):
@@ -207,7 +207,7 @@ def test_the_newest_error_is_shown_with_its_backtrace_and_causes(run_page, faile
     table = section(run_page(failed), "h-att")
     assert table.count('id="error"') == 1
     assert re.search(rf"{re.escape(__file__)}:\d+ in ShownWorkflow.capture", table)
-    assert "behind it" in table
+    assert "caused by" in table
     assert '<span class="ename">ValueError</span> <bdi class="pre">could not convert' in table
     assert table.count("Refused: no answer") == 2
     assert table.count("Failed, reattempted") == 2
@@ -227,7 +227,7 @@ def test_a_column_that_says_nothing_is_left_out(database, run_page, failed):
         " WHERE step_name = 'reserve'"
     )
     table = section(run_page(failed), "h-att")
-    assert 'data-l="Queued">10 s</td>' in table or 'data-l="Waited">10 s</td>' in table
+    assert 'data-l="Queued">10 s</td>' in table or 'data-l="Until due">10 s</td>' in table
 
 
 def test_the_trail_is_told_in_sentences_newest_first(run_page, failed):
@@ -290,13 +290,13 @@ def test_a_change_of_the_class_is_told(bus, run_page):
         "The class changed since this run began",
         "zero added as the first; this run is past it and will not do it",
         "check added after one; this run is past it and will not do it",
-        "four added after two; this run comes to it",
+        "four added after two; this run will come to it",
         "three removed",
-        "two has other options",
+        "The options of two changed",
     ):
         assert line in told
     version(two=step(nothing), one=step(nothing), three=step(nothing))
-    assert "The steps stand in another order" in visible_text(run_page(run))
+    assert "The order of the steps changed" in visible_text(run_page(run))
     registry._definitions.pop(f"{__name__}.ChangedWorkflow")
     assert "The class changed" not in run_page(run).text
 

@@ -235,24 +235,24 @@ FAULTS = {
     '{"carrier" "DHL"}': 'Line 1, column 12: a colon is missing before "DHL".',
     "{'carrier': 1}": "Line 1, column 2: a name in double quotes is missing before '.",
     '{"paid": True}': (
-        "Line 1, column 10: True is no value. Texts stand in double quotes, and true, false and null "
-        "are written small."
+        "Line 1, column 10: True is not a value. A text stands in double quotes, and true, false, null "
+        "are written in lower case."
     ),
     '{"a": 1,\n}': "Line 2, column 1: there is a comma too many.",
     '{"a": 1,, "b": 2}': "Line 1, column 9: a name in double quotes is missing before ,.",
     "\ufeff{}": "Line 1, column 1: this cannot be read as JSON.",
     '{"a": [1, ]}': "Line 1, column 11: there is a comma too many.",
     '{"a": "one\ntwo"}': (
-        "Line 1, column 11: a text cannot hold a line's end or a tab; write \\n or \\t."
+        "Line 1, column 11: a text cannot hold a line break or a tab; write \\n or \\t."
     ),
     '{"a": "C:\\dir"}': "Line 1, column 10: a backslash in a text is written as two: \\\\.",
     '{"a": "open}': "Line 1, column 7: the text that begins here has no closing double quote.",
     '{"a": 1': "Line 1, column 8: the text ends before the object does.",
     '{"a":\n': "Line 2, column 1: the text ends before the object does.",
     '{"a": 1} {}': "Line 1, column 10: the object has ended before {.",
-    "[1, 2]": 'This is no JSON object, such as {"amount": 7}.',
-    '"text"': 'This is no JSON object, such as {"amount": 7}.',
-    "null": 'This is no JSON object, such as {"amount": 7}.',
+    "[1, 2]": 'This is not a JSON object, such as {"amount": 7}.',
+    '"text"': 'This is not a JSON object, such as {"amount": 7}.',
+    "null": 'This is not a JSON object, such as {"amount": 7}.',
     '{"a": 1, "a": 2}': 'The name "a" stands twice in one object.',
     '{"a": NaN}': "JSON has no NaN.",
     '{"a": 0.1000000000000000055}': (

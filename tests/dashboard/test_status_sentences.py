@@ -92,7 +92,7 @@ def told(run: RunSummary) -> tuple[str, str, str]:
     """Returns the badge's word and tone, and the sentence as plain text."""
     it = status(run)
     html = sentences.rendered(it.sentence, ENGLISH, lambda endpoint, **values: f"/{endpoint}")
-    return it.badge.word, it.badge.tone, re.sub(r"<[^>]*>", "", html)
+    return ENGLISH.gettext(it.badge.word), it.badge.tone, re.sub(r"<[^>]*>", "", html)
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,8 @@ def told(run: RunSummary) -> tuple[str, str, str]:
             replace(READY, step_declared=False, step_removed=True, place=None),
             "Scheduled",
             "idle",
-            "On capture, a step that OrderWorkflow has retired; the run is moved on.",
-            id="on a retired step",
+            "On capture, a step that OrderWorkflow has removed; the run is moved on.",
+            id="on a removed step",
         ),
         pytest.param(
             replace(READY, step_declared=False, place=None),
@@ -155,8 +155,8 @@ def told(run: RunSummary) -> tuple[str, str, str]:
             replace(WAITING, step_declared=False, step_removed=True, place=None),
             "Waiting",
             "waits",
-            "On capture, a step that OrderWorkflow has retired; the run is moved on.",
-            id="waiting on a retired step",
+            "On capture, a step that OrderWorkflow has removed; the run is moved on.",
+            id="waiting on a removed step",
         ),
         pytest.param(
             WAITING,
@@ -232,7 +232,7 @@ def told(run: RunSummary) -> tuple[str, str, str]:
             replace(BATCH, open_jobs=0),
             "Waiting",
             "waits",
-            "Batch OrderWorkflow#notify_vendors is done, all 12 jobs have ended; "
+            "Batch OrderWorkflow#notify_vendors is done, all its jobs have ended; "
             "the run goes on in a moment.",
             id="its batch is done",
         ),
@@ -294,7 +294,7 @@ def told(run: RunSummary) -> tuple[str, str, str]:
             replace(FAILED, error_class="pgbus.engine.errors.WaitTimedOut"),
             "Paused on error",
             "bad",
-            "Paused on capture: its signal did not come in time. Resume waits anew, or cancel.",
+            "Paused on capture: its signal did not come in time. Resume waits again, or cancel.",
             id="paused by its deadline",
         ),
         pytest.param(
@@ -334,15 +334,15 @@ def told(run: RunSummary) -> tuple[str, str, str]:
             ),
             "Paused",
             "warn",
-            "Paused by dashboard:Jürgen while waiting for signal shipped. Resume goes on waiting.",
+            "Paused by dashboard:Jürgen while waiting for signal shipped. Resume waits again.",
             id="paused while waiting for a signal",
         ),
         pytest.param(
             replace(BATCH, status=RunStatus.PAUSED, moved_by="alice"),
             "Paused",
             "warn",
-            "Paused by alice while batch OrderWorkflow#notify_vendors works on. "
-            "Resume goes on waiting for it.",
+            "Paused by alice while batch OrderWorkflow#notify_vendors goes on. "
+            "Resume waits for it again.",
             id="paused while its batch works",
         ),
         pytest.param(
@@ -356,7 +356,7 @@ def told(run: RunSummary) -> tuple[str, str, str]:
             replace(PAUSED, attempt_status=AttemptStatus.IN_PROGRESS),
             "Paused",
             "warn",
-            "Paused by dashboard:Jürgen while capture runs. It is let to its end, then nothing more "
+            "Paused by dashboard:Jürgen while capture runs. It runs to its end, then nothing more "
             "starts.",
             id="paused while running",
         ),

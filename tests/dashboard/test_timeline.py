@@ -193,7 +193,7 @@ def test_a_closer_look_is_offered_at_the_last_failure_and_the_last_of_many_hours
     assert found["failure"] == (59.48, 61.6)
     assert found["hour"] == (139.4, 203)
     assert [zoom.label for zoom in chart(timeline(DONE, FAILED, now=200), WORDS).zooms] == [
-        "All", "Last failure", "Last hour",
+        "Whole run", "Last failure", "Last hour",
     ]  # fmt: skip
     assert set(spans(timeline(DONE, now=120))) == {"all"}
 

@@ -203,7 +203,7 @@ def test_an_event_is_told(changes, told):
         ("cancel", "Signal paid did not come in time: the run is cancelled"),
         ("skip", "Signal paid did not come in time: capture is skipped"),
         ("run", "Signal paid did not come in time: capture runs without it"),
-        ("notify", "Signal paid is late: capture waits on"),
+        ("notify", "Signal paid is late: capture goes on waiting"),
         ("another", "capture waited for signal paid beyond its deadline"),
     ],
 )

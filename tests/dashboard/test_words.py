@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from io import BytesIO
 from zoneinfo import ZoneInfo
 
 import pytest
 from babel.core import Locale
-from babel.support import NullTranslations
+from babel.messages.catalog import Catalog
+from babel.messages.mofile import write_mo
+from babel.support import NullTranslations, Translations
 from markupsafe import Markup
 
-from pgbus.dashboard.words import Words, breakable, code
+from pgbus.dashboard.words import Words, breakable, code, pgettext
 
 NOW = datetime(2026, 11, 29, 2, 12, 8, tzinfo=UTC)
 
@@ -105,6 +109,20 @@ def test_the_plural_form_has_its_number_with_separators(words):
     assert words.ngettext("%(num)s run", "%(num)s runs", 1) == "1 run"
     assert words.ngettext("%(num)s run", "%(num)s runs", 1284) == "1,284 runs"
     assert words.nrich("%(num)s run", "%(num)s runs", 2) == Markup("2 runs")
+
+
+def test_a_message_is_translated_for_what_it_is_used_for(words):
+    catalog, compiled = Catalog("de"), BytesIO()
+    catalog.add("%(name)s waits", "%(name)s wartet", context="run status")
+    catalog.add("%(name)s waits", "%(name)s warten", context="tab: runs")
+    write_mo(compiled, catalog)
+    compiled.seek(0)
+    german = replace(words, translations=Translations(compiled))
+    for context, told in (("run status", "x wartet"), ("tab: runs", "x warten")):
+        marked = pgettext(context, "%(name)s waits")
+        assert german.pgettext(context, "%(name)s waits", name="x") == told
+        assert german.gettext(marked, name="x") == german.rich(marked, name="x") == told
+        assert words.gettext(marked, name="x") == words.rich(marked, name="x") == "x waits"
 
 
 def test_a_long_name_may_break_where_its_words_meet():

@@ -120,7 +120,7 @@ def test_tabs_count_what_the_other_filters_leave(client, runs):
         (f"current_step={'x' * 1001}", "current_step", "at most 1,000"),
         ("after=xyz", "after", "a place of a page"),
         ("before=AAAA", "before", "a place of a page"),
-        ("after=a&before=b", "before", "left out beside after"),
+        ("after=a&before=b", "before", "nothing, where the other cursor is given"),
     ],
 )
 def test_a_parameter_that_cannot_be_read_is_named_with_the_mend(client, query, name, wanted):

@@ -14,6 +14,8 @@ RULES = {
 }
 #: What a theme can change.
 COLOURS = {"resultTypes": ["violations"], "runOnly": ["color-contrast", "link-in-text-block"]}
+#: What a language can change.
+WORDING = {**RULES, "rules": {rule: {"enabled": False} for rule in COLOURS["runOnly"]}}
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 360, "height": 740}
 
 
@@ -241,4 +243,20 @@ def test_nothing_scrolls_sideways_in_a_language_of_long_words(runs, console, ope
         page.goto(f"{console}{path}")
         assert page.locator("html").get_attribute("lang") == "de"
         wrong += sideways(page, path)
+    assert not wrong, told(wrong)
+
+
+def test_pages_in_another_language_are_for_everybody(runs, console, open_page):
+    page = open_page(console, locale="de-DE", reduced_motion="reduce", viewport=WIDE)
+    wrong = []
+    for path in (
+        "/",
+        "/workflows?status=all",
+        "/workflows/attention",
+        "/workflows/definitions/parcels.Parcel",
+        f"/workflows/{runs['failed'].workflow_id}",
+    ):
+        page.goto(f"{console}{path}")
+        expect(page.locator("html")).to_have_attribute("lang", "de")
+        wrong += violations(page, path, WORDING)
     assert not wrong, told(wrong)

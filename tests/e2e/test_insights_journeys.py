@@ -32,7 +32,7 @@ def drawn(page):
 def test_from_the_workflows_to_a_class_to_the_runs_at_a_step_and_back(shop, console, open_page):
     page = open_page(f"{console}/workflows")
     page.get_by_role("link", name="Insights by class").click()
-    page.get_by_role("link", name="RefundWorkflow").click()
+    page.get_by_role("link", name=REFUND).click()
     expect(page.get_by_role("heading", level=1)).to_have_text(REFUND)
     sitting = page.locator("tr", has_text="waits for goods_returned").get_by_role("link")
     number = sitting.inner_text().split()[0]
@@ -72,6 +72,8 @@ def test_charts_are_drawn_from_their_tables_in_the_colours_of_each_theme(shop, c
     bars = page.locator("#durations .bars .point path").count()
     assert bars == page.locator("#durations tbody tr").count()
     expect(page.locator("#durations .annotation")).to_have_text(["p50", "p95"])
+    end = page.locator("#durations tbody").get_attribute("data-end")
+    expect(page.locator("#durations .xtick").last).to_have_text(end)
     page.get_by_role("button", name="Dark").click()
     eventually(lambda: drawn(page).isdisjoint(light))
     assert page.evaluate("window.moved") < 0.01

@@ -146,7 +146,7 @@ def test_updates_are_stopped_and_go_on_when_asked(console, open_page, many, aske
     page.clock.run_for(60_000)
     assert requests == []
     many[0].cancel()
-    page.get_by_role("button", name="Go on updating").click()
+    page.get_by_role("button", name="Resume updates").click()
     expect(page.locator("tbody tr")).to_have_count(19)
     expect(page.get_by_role("button", name="Stop updates")).to_be_focused()
 
