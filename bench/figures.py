@@ -175,6 +175,15 @@ def pages(server: Server, _: int) -> Iterator[Figure]:
         yield Figure(f"{page}, ms", milliseconds, counted, "sequential count", at_most=most)
 
 
+def sleepers(server: Server, _: int) -> Iterator[Figure]:
+    # One round: its pages and counts are interleaved already.
+    taken = interleave(server, 1, "pgbus_sleepers")["pgbus_sleepers"]
+    counted = taken.pop("count")
+    for page, milliseconds in taken.items():
+        name = f"200,000 asleep, {page}, ms"
+        yield Figure(name, milliseconds, counted, "sequential count", at_most=0.5)
+
+
 def insights(server: Server, _: int) -> Iterator[Figure]:
     # One round: its pages and counts are interleaved already.
     most = {"list, 24h": 1.2, "list, 30d": 4, "class, 24h": 0.5, "class, 30d": 4}
@@ -216,6 +225,7 @@ GROUPS: dict[str, Callable[[Server, int], Iterator[Figure]]] = {
     "fan_outs": fan_outs,
     "sweep": sweep,
     "pages": pages,
+    "sleepers": sleepers,
     "insights": insights,
     "rendering": rendering,
     "observe": observe,

@@ -70,13 +70,14 @@ SELECT {ATTEMPTS_PER_RUN} * (n - 1) + k, workflow_id, 'step_' || k, 1,
 WORKFLOWS = f"""
 INSERT INTO pgbus.workflows
     (workflow_id, workflow_class, definition_digest, status, subject_type, subject_id, arguments, current_step,
-     step_id, created_at, updated_at, paused_at, ended_at, settled_error)
+     step_id, created_at, updated_at, paused_at, ended_at, settled_error, sleeps_until)
 SELECT workflow_id, workflow_class, repeat('0', 64), status, 'Order', n::text, jsonb_build_object('order_id', n),
        'step_{ATTEMPTS_PER_RUN}', {ATTEMPTS_PER_RUN} * n, created_at, moved_at,
        CASE status WHEN 'paused' THEN moved_at END,
        CASE WHEN status IN ('finished', 'cancelled') THEN moved_at END,
        CASE WHEN status = 'paused' THEN 'shop.errors.Error' || lot % 8
-            WHEN status IN ('finished', 'cancelled') THEN '' END
+            WHEN status IN ('finished', 'cancelled') THEN '' END,
+       CASE status WHEN 'ready' THEN now() + interval '1 day' END
   FROM run ORDER BY n
 """
 

@@ -95,12 +95,13 @@ SELECT 3 * n, workflow_id, {STEP}, 1,
 WORKFLOWS = f"""
 INSERT INTO pgbus.workflows
     (workflow_id, workflow_class, definition_digest, status, subject_type, subject_id, arguments, current_step,
-     step_id, created_at, updated_at, paused_at, ended_at, settled_error)
+     step_id, created_at, updated_at, paused_at, ended_at, settled_error, sleeps_until)
 SELECT workflow_id, workflow_class, repeat('0', 64), status, 'Order',
        (CASE WHEN ongoing THEN n ELSE n - n % 3 END)::text,
        jsonb_build_object('order_id', n, 'email', 'customer' || n || '@example.com'), {STEP}, 3 * n,
        created_at, moved_at, CASE status WHEN 'paused' THEN moved_at END, CASE WHEN NOT ongoing THEN moved_at END,
-       CASE WHEN status IN ('paused', 'finished', 'cancelled') THEN coalesce(error_class, '') END
+       CASE WHEN status IN ('paused', 'finished', 'cancelled') THEN coalesce(error_class, '') END,
+       CASE WHEN status = 'ready' AND due_at > now() THEN due_at END
   FROM run CROSS JOIN (VALUES (3)) k (k) ORDER BY n
 """
 

@@ -178,14 +178,18 @@ class Words:
         return f"{day} {time[11:19]} {time[19:]}"
 
     def duration(self, seconds: float | None) -> str:
-        """Return a length in its two largest units, below ten seconds with a tenth; "—" for None."""
+        """Return a length in its two largest units, below ten seconds with a tenth; "—" for None.
+
+        One below zero, by clocks that do not agree, is told as none.
+        """
         if seconds is None:
             return "—"
+        seconds = max(seconds, 0)
         if 0 < seconds < 1:
             return self.gettext("%(number)s ms", number=self.number(round(seconds * 1000)))
         if seconds < _SHORT:
             return self.gettext(_SECONDS, number=self.number(round(seconds, 1)))
-        return " ".join(self._in_units(seconds))
+        return self._length(seconds)
 
     def _translated(self, message: str) -> str:
         """Return the message, with its context if it is marked with one, as the catalog has it."""
@@ -201,11 +205,17 @@ class Words:
         if 0 <= seconds < 1:
             return self.gettext("in a moment")
         if seconds >= 1:
-            return self.gettext("in %(time)s", time=" ".join(self._in_units(_rounded(seconds))))
+            return self.gettext("in %(time)s", time=self._length(_rounded(seconds)))
         if seconds > -1:
             return self.gettext("just now")
         # Of the past a second unit would only flicker.
         return self.gettext("%(time)s ago", time=self._in_units(-seconds)[0])
+
+    def _length(self, seconds: float) -> str:
+        larger, *smaller = self._in_units(seconds)
+        if not smaller:
+            return larger
+        return self.gettext("%(larger)s %(smaller)s", larger=larger, smaller=smaller[0])
 
     def _in_units(self, seconds: float) -> list[str]:
         """Return a length of at least half a second in its two largest units, without one of zero."""

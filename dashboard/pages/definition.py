@@ -151,7 +151,7 @@ def load(
             within=view.within,
             ran=here.busy,
             attention=found.attention,
-            attention_href=listed.attention(),
+            attention_href=listed.attention,
             started_href=listed.href(status="all", **here.started),
             ended_href=listed.href(status="all", **here.ended),
         ),
@@ -234,13 +234,13 @@ class _Here:
         words, bucket = self._words, self._found.span.bucket
         rows = tuple(self._buckets())
         most = max(rows, key=lambda row: row.bucket.started)
-        told = words.gettext("per %(time)s", time=words.duration(bucket.total_seconds()))
-        if not any((row.started, row.finished, row.cancelled) for row in self._found.throughput):
+        told = words.gettext("bars of %(time)s", time=words.duration(bucket.total_seconds()))
+        if not any(row.started or row.finished or row.cancelled for row in self._found.throughput):
             return ThroughputView(told, words.rich("No run started or ended."), ())
         caption = words.rich("No run was started.")
         if most.bucket.started:
             caption = words.rich(
-                "The most runs started from %(time)s on: %(runs)s.",
+                "Most runs started in the interval from %(time)s: %(runs)s.",
                 time=most.when,
                 runs=most.started,
             )

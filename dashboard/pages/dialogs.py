@@ -43,7 +43,7 @@ def dialog(
         after=press.behind,
     )
     words = viewer.words
-    about = _about_all(press.wanted, words)
+    about = _about_all(press.wanted, words, enqueued=press.verb is bulk.Press.DISCARD_ENQUEUED)
     if found.keys:
         unseen = found.further is not None
         return job_actions.dialog_for_all(
@@ -94,9 +94,11 @@ def job_of(connection: Connection, settings: Settings, press: JobPress) -> str |
         return queues.message(*of).job
 
 
-def _about_all(wanted: JobFilter, words: Words) -> Markup:
-    """Return what a filter asks for."""
+def _about_all(wanted: JobFilter, words: Words, *, enqueued: bool) -> Markup:
+    """Return what a filter asks for; what is enqueued has no error."""
     asked = [code(one) for one in (wanted.queue, wanted.job, wanted.error_class) if one]
+    if not asked and enqueued:
+        return words.rich("Of all queues.")
     if not asked:
         return words.rich("Of all queues, whatever their error.")
     return words.rich("Only those of %(filter)s.", filter=Markup(", ").join(asked))

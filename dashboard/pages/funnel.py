@@ -26,9 +26,9 @@ _HERE = pgettext("column: runs", "Here now")
 
 #: How runs end: as a badge, and as a part of a bar.
 _ENDS = {
-    RunStatus.FINISHED: (Badge(pgettext("run status", "Finished"), "good", "finished"), "c-good"),
+    RunStatus.FINISHED: (Badge(pgettext("tab: runs", "Finished"), "good", "finished"), "c-good"),
     RunStatus.CANCELLED: (
-        Badge(pgettext("run status", "Cancelled"), "idle", "cancelled"),
+        Badge(pgettext("tab: runs", "Cancelled"), "idle", "cancelled"),
         "c-skip",
     ),
 }
@@ -97,10 +97,11 @@ def _reached(
     here, paused = sum(step.here.values()), step.here.get(RunStatus.PAUSED, 0)
     by_hand = step.paused.get(StuckReason.PAUSED_MANUAL, 0)
     parts = (
-        ("c-run", step.runs - here),
+        ("c-run", step.runs - here - step.cancelled),
         ("c-waiting", here - paused),
         ("c-bad", paused - by_hand),
         ("c-paused", by_hand),
+        ("c-skip", step.cancelled),
     )
     return FunnelRow(
         name=step.step_name,

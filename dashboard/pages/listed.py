@@ -34,7 +34,7 @@ class Listed:
         if not number:
             return Markup('<span class="mute">0</span>')
         text = self.viewer.words.number(number)
-        return marks.link(self.href(**narrowed), text, f"{head}: {text}" if head else None)
+        return marks.link(self.href(**narrowed), text, f"{head} {text}" if head else None)
 
     def attention(self, step: str | None = None) -> str:
         """Return what needs somebody, narrowed to the class, or to a step of it."""

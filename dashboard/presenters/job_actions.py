@@ -139,7 +139,7 @@ _EFFECTS = {
         (
             "redo",
             "",
-            _("What is sent back goes to the queue it came from, with all its tries before it."),
+            _("What is sent back goes to the queue it came from; its tries start over."),
         ),
         _MEMBERS_COUNTED,
     ),
@@ -154,7 +154,7 @@ _LEFT_ALONE = ("skipped", "", _("What has moved on is left alone and counted in 
 _DONE = {
     JobVerb.RETRY: _("%(job)s runs as soon as a worker is free."),
     JobVerb.DISCARD: _("%(job)s is discarded."),
-    JobVerb.RETRY_LETTER: _("%(job)s is in its queue again, with all its tries before it."),
+    JobVerb.RETRY_LETTER: _("%(job)s is in its queue again; its tries start over."),
     JobVerb.DISCARD_LETTER: _("%(job)s is discarded."),
 }
 _NOT_DONE = {

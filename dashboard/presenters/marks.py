@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
 
 #: More squares than this would be a line.
 _MOST_SQUARES = 24
-#: As many characters of a commit's hash tell it from others.
-_LONGEST_REVISION = 12
+#: A commit's hash, of which so many characters tell it from others.
+_HASH = re.compile(r"[0-9a-f]{13,}")
+_ENOUGH = 12
 
 
 @functools.lru_cache(maxsize=256)
@@ -56,10 +58,10 @@ def short_id(identifier: str) -> Markup:
 
 
 def revision(name: str) -> Markup:
-    """Return an app revision; of a long one its beginning is seen, all of it on hover and in what is copied."""
-    if len(name) <= _LONGEST_REVISION:
+    """Return an app revision; of a commit's long hash its beginning, and all of it on hover."""
+    if not _HASH.fullmatch(name):
         return code(name)
-    return Markup('<code class="rev" title="%s">%s</code>') % (name, name)
+    return Markup('<code title="%s">%s…</code>') % (name, name[:_ENOUGH])
 
 
 @functools.lru_cache(maxsize=1024)

@@ -155,20 +155,26 @@ def _became_worse(step: str, newest: Revision, words: Words) -> Iterator[Markup]
     """Yield what the step does worse with the revision, and of how few of its attempts that is told."""
     name = marks.revision(newest.revision) if newest.revision is not None else None
     if step in newest.worse:
-        rise = points(newest.worse[step], words)
+        change = {
+            "now": words.percent(newest.by_step[step].failure_rate),
+            "rise": points(newest.worse[step], words),
+        }
         told = (
-            words.rich("fails more with %(revision)s, %(rise)s", revision=name, rise=rise)
+            words.rich("fails more with %(revision)s, %(now)s, %(rise)s", revision=name, **change)
             if name
-            else words.rich("fails more with an unknown revision, %(rise)s", rise=rise)
+            else words.rich("fails more with an unknown revision, %(now)s, %(rise)s", **change)
         )
         few = figures.few_attempts(newest.by_step[step].ended, words)
-        yield Markup("%s (%s)") % (told, few) if few else told
+        yield words.rich("%(what)s (%(few)s)", what=told, few=few) if few else told
     if step in newest.slower:
-        time = words.duration(newest.slower[step])
+        change = {
+            "now": words.duration(newest.by_step[step].run.p95),
+            "time": words.duration(newest.slower[step]),
+        }
         yield (
-            words.rich("slower with %(revision)s, p95 +%(time)s", revision=name, time=time)
+            words.rich("slower with %(revision)s, p95 %(now)s, +%(time)s", revision=name, **change)
             if name
-            else words.rich("slower with an unknown revision, p95 +%(time)s", time=time)
+            else words.rich("slower with an unknown revision, p95 %(now)s, +%(time)s", **change)
         )
 
 
@@ -204,12 +210,12 @@ def _sitting(
 
 
 def paused(by_reason: Mapping[StuckReason, int], href: str, words: Words) -> Sitting | None:
-    """Return all that are paused as one, as bad as the worst reason; None without any."""
-    for reason, looks in _PAUSED_TONES.items():
-        if reason in by_reason:
-            runs = sum(by_reason.values())
-            return Sitting(*looks, _paused(StuckReason.PAUSED_MANUAL, runs, words), href)
-    return None
+    """Return all that are paused as one, by their reason where they have the same; None without any."""
+    if not by_reason:
+        return None
+    reason = next(iter(by_reason)) if len(by_reason) == 1 else StuckReason.PAUSED_MANUAL
+    told = _paused(reason, sum(by_reason.values()), words)
+    return Sitting(*_PAUSED_TONES[reason], told, href)
 
 
 def _paused(reason: StuckReason, runs: int, words: Words) -> str:

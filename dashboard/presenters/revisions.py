@@ -61,11 +61,8 @@ def rows(revisions: Sequence[Revision], words: Words) -> tuple[RevisionRow, ...]
 
 
 def _row(revision: Revision, words: Words) -> RevisionRow:
-    worst = sorted(
-        {*revision.worse, *revision.slower},
-        key=lambda step: (-revision.worse.get(step, 0), -revision.slower.get(step, 0), step),
-    )
-    more = len(worst) - _MOST_STEPS
+    steps = _worst(revision)
+    more = len(steps) - _MOST_STEPS
     changes = ((_REGRESSION, revision.worse), (_SLOWER, revision.slower))
     return RevisionRow(
         key=revision.revision or "",
@@ -79,11 +76,22 @@ def _row(revision: Revision, words: Words) -> RevisionRow:
         attempts=words.number(revision.total.ended),
         cells=figures.cells(revision.total, words),
         first=words.ago(revision.first_at),
-        steps=tuple(_step(step, revision, words) for step in worst[:_MOST_STEPS]),
+        steps=tuple(_step(step, revision, words) for step in steps[:_MOST_STEPS]),
         others=words.ngettext("and %(num)s other step", "and %(num)s other steps", more)
         if more > 0
         else None,
     )
+
+
+def _worst(revision: Revision) -> list[str]:
+    """Return what became worse, first the one that most slowed down; those of few attempts last."""
+
+    def badness(step: str) -> tuple[bool, bool, float, float, str]:
+        rise, longer = revision.worse.get(step, 0.0), revision.slower.get(step, 0.0)
+        most = bool(longer) and longer == max(revision.slower.values())
+        return revision.by_step[step].few, not most, -rise, -longer, step
+
+    return sorted({*revision.worse, *revision.slower}, key=badness)
 
 
 def _step(name: str, revision: Revision, words: Words) -> WorseStep:

@@ -56,8 +56,15 @@ def started(hours: tuple[Bucket, ...], words: Words) -> Markup:
     if not number:
         return words.rich("No run was started.")
     busiest = max(hours, key=lambda hour: hour.started)
+    if busiest.started == number:
+        return words.nrich(
+            "%(num)s run was started, in the hour from %(time)s.",
+            "%(num)s runs were started, all in the hour from %(time)s.",
+            number,
+            time=words.clock(busiest.begin),
+        )
     return words.nrich(
-        "%(num)s run was started, at %(time)s.",
+        "%(num)s run was started, %(most)s of them in the hour from %(time)s.",
         "%(num)s runs were started, %(most)s of them in the hour from %(time)s.",
         number,
         most=words.number(busiest.started),

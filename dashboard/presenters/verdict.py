@@ -29,13 +29,13 @@ def verdict(
     within: str,
     ran: bool,
     attention: int,
-    attention_href: str,
+    attention_href: Callable[[str | None], str],
     started_href: str,
     ended_href: str,
 ) -> tuple[Markup, ...]:
     """Say what changed for the worse and since when; else how many need attention, that nothing `ran`, or is wrong.
 
-    The links are of the runs that need attention, that started, and that ended.
+    The links are of the runs that need attention, of the class or at a step, that started, and that ended.
     """
     if found is None and attention:
         return (
@@ -44,7 +44,7 @@ def verdict(
                 "No change stands out %(within)s; <strong>%(count)s runs need attention</strong>.",
                 attention,
                 within=within,
-                count=marks.link(attention_href, words.number(attention)),
+                count=marks.link(attention_href(None), words.number(attention)),
             ),
         )
     if found is None:
@@ -57,9 +57,10 @@ def verdict(
             return (_compared(_RUN_TIMES, found, words, words.duration), _begun(found, words))
         case Worse.PILE_UP:
             told = words.nrich(
-                "<strong>%(num)s run needs attention at %(step)s</strong>, %(time)s.",
-                "<strong>%(num)s runs need attention at %(step)s</strong>, the first %(time)s.",
+                "<strong>%(count)s run needs attention at %(step)s</strong>, %(time)s.",
+                "<strong>%(count)s runs need attention at %(step)s</strong>, the first %(time)s.",
                 int(found.now),
+                count=marks.link(attention_href(found.step_name), words.number(int(found.now))),
                 step=code(found.step_name or ""),
                 time=words.ago(found.since),
             )

@@ -66,7 +66,7 @@ _ON_STEPS = """
 SELECT w.workflow_class, w.current_step, count(*)
   FROM unnest(CAST(:classes AS text[]), CAST(:steps AS text[])) r (workflow_class, step)
   JOIN {schema}.workflows w ON w.workflow_class = r.workflow_class AND w.current_step = r.step
-       AND w.lane IN ('moving', 'waiting', 'paused')
+       AND w.lane IN ('moving', 'sleeping', 'waiting', 'paused')
  GROUP BY w.workflow_class, w.current_step
  ORDER BY w.workflow_class, w.current_step
 """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _BY_STATUS = """
 SELECT workflow_class, status, count(*) FROM {schema}.workflows
- WHERE lane IN ('moving', 'waiting', 'paused')
+ WHERE lane IN ('moving', 'sleeping', 'waiting', 'paused')
  GROUP BY workflow_class, status
 """
 

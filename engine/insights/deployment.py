@@ -45,7 +45,7 @@ _Place = tuple[str, str]
 
 _ONGOING = """
 SELECT workflow_class, definition_digest, current_step, count(*)
-  FROM {schema}.workflows WHERE lane IN ('moving', 'waiting', 'paused') GROUP BY 1, 2, 3
+  FROM {schema}.workflows WHERE lane IN ('moving', 'sleeping', 'waiting', 'paused') GROUP BY 1, 2, 3
 """
 
 #: The step lists of the versions on which ongoing runs began.
@@ -53,7 +53,7 @@ _VERSIONS = """
 SELECT d.workflow_class, d.digest, d.steps::text
   FROM {schema}.workflow_definitions d
  WHERE EXISTS (SELECT FROM {schema}.workflows w
-                WHERE w.workflow_class = d.workflow_class AND w.lane IN ('moving', 'waiting', 'paused')
+                WHERE w.workflow_class = d.workflow_class AND w.lane IN ('moving', 'sleeping', 'waiting', 'paused')
                   AND w.definition_digest = d.digest)
 """
 

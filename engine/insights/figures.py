@@ -36,9 +36,11 @@ REVISIONS = 5
 #: A failure rate that rose by more than so much, over the revision before, is worse.
 RISE = 0.05
 
-#: A p95 of run time is worse that became so many times as long, and longer by so many seconds.
+#: A p95 of run time is worse that became so many times as long, and longer by so many seconds. With fewer samples
+#: it stands on five or less, and doubles by chance.
 _SLOWER = 2.0
 _SLOWER_BY = 1.0
+_SLOWER_SAMPLES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class Revision:
     seen to run, and of the unknown, its first claim of those that ended in the span. The revision before it is
     `compared` where it ran a step of this one's too: `worse` has the steps whose failure rate rose since by more than
     five points, and by how much; `slower` those whose p95 of run time at least doubled and rose by a second or more,
-    with 20 samples of both, and by how many seconds.
+    with 100 samples of both, and by how many seconds.
     """
 
     revision: str | None
@@ -135,7 +137,7 @@ WITH run AS MATERIALIZED (
      WHERE workflow_class = :workflow_class AND ended_at >= CAST(:since AS timestamptz)
     UNION ALL
     SELECT workflow_id, {_BEGAN} FROM {{schema}}.workflows
-     WHERE workflow_class = :workflow_class AND lane IN ('moving', 'waiting', 'paused')
+     WHERE workflow_class = :workflow_class AND lane IN ('moving', 'sleeping', 'waiting', 'paused')
        AND updated_at >= CAST(:since AS timestamptz)),
 attempt AS (
     SELECT s.step_name, s.revision, e.ended, e.ended AND s.started_at IS NOT NULL AS claimed,
@@ -261,7 +263,7 @@ def _slower(now: Mapping[str, Figures], before: Mapping[str, Figures]) -> dict[s
     found = {}
     for step, figures in now.items():
         run, was = figures.run, before[step].run if step in before else Percentiles()
-        if run.p95 is None or was.p95 is None or min(run.samples, was.samples) < FEW:
+        if run.p95 is None or was.p95 is None or min(run.samples, was.samples) < _SLOWER_SAMPLES:
             continue
         if run.p95 >= max(_SLOWER * was.p95, was.p95 + _SLOWER_BY):
             found[step] = run.p95 - was.p95

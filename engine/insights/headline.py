@@ -8,12 +8,14 @@ The first of these that holds, and of several steps the one where it is worst:
 3. At least 20 runs need attention at a step.
 4. Fewer than four in five runs ended as were started, of at least 20 that were.
 
-The first two look at steps of which both revisions ended at least 20 attempts, the second at 20 whose run time is
-known.
+The first looks at steps of which both revisions ended at least 20 attempts, and where the rise is more than three
+times its standard error: of forty steps one or another rises by five points in every deployment, by chance. The
+second looks at steps with 100 run times of both.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from pgbus.engine.insights.windows import Span
 
 _ENDED_OF_STARTED = 0.8
+#: So many times its standard error a rise of a rate is no chance.
+_STANDARD_ERRORS = 3
 
 
 class Worse(StrEnum):
@@ -98,10 +102,16 @@ def _since_revision(newest: Revision, before: Revision) -> Iterable[Headline]:
 def _compared(
     step: str, newest: Revision, now: Figures, before: Figures
 ) -> Iterable[tuple[Worse, float, float]]:
-    if step in newest.worse and not (now.few or before.few):
+    if step in newest.worse and not (now.few or before.few) and _is_no_chance(now, before):
         yield Worse.FAILURE_RATE, now.failure_rate, before.failure_rate
     if step in newest.slower:
         yield Worse.RUN_TIME, now.run.p95 or 0.0, before.run.p95 or 0.0
+
+
+def _is_no_chance(now: Figures, before: Figures) -> bool:
+    variances = (one.failure_rate * (1 - one.failure_rate) / one.ended for one in (now, before))
+    rise = now.failure_rate - before.failure_rate
+    return rise > _STANDARD_ERRORS * math.sqrt(sum(variances))
 
 
 def _piled_up(stuck: Iterable[StuckAtStep]) -> Iterable[Headline]:

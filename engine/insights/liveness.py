@@ -74,7 +74,7 @@ SELECT w.workflow_id, w.workflow_class, w.status, w.current_step, s.attempt,
   LEFT JOIN {schema}.workflow_steps s ON s.step_id = w.step_id
   LEFT JOIN {schema}.batches b ON b.batch_id = s.batch_id
   LEFT JOIN m ON m.queue = s.queue AND m.message_id = s.message_id
- WHERE w.lane IN ('moving', 'waiting', 'paused'))
+ WHERE w.lane IN ('moving', 'sleeping', 'waiting', 'paused'))
 SELECT workflow_id::text, workflow_class, status, current_step, attempt, missing
   FROM o WHERE missing IS NOT NULL ORDER BY workflow_id
 """

@@ -64,12 +64,14 @@ class Reached:
     """How many of the runs that started in the span have an attempt of a step, and where they are now.
 
     `here` counts those that are at it now by status, ongoing ones only; `paused` those of them that are by why.
+    `cancelled` were when they were at it.
     """
 
     step_name: str
     runs: int
     here: Mapping[RunStatus, int]
     paused: Mapping[StuckReason, int]
+    cancelled: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +133,17 @@ SELECT 1 WHERE EXISTS (SELECT FROM {schema}.workflow_definitions WHERE workflow_
 #: Of a class's ongoing runs.
 _HERE = """
 SELECT current_step, status, count(*) FROM {schema}.workflows
- WHERE workflow_class = :workflow_class AND lane IN ('moving', 'waiting', 'paused')
+ WHERE workflow_class = :workflow_class AND lane IN ('moving', 'sleeping', 'waiting', 'paused')
  GROUP BY current_step, status
 """
 
-#: Where those are now that started in the span, the ended ones without a step, and why they are paused.
+#: Where those are now that started in the span, the finished ones without a step, and why they are paused.
 _NOW = f"""
-SELECT CASE WHEN w.ended_at IS NULL THEN w.current_step END, w.status,
+SELECT CASE WHEN w.lane <> 'finished' THEN w.current_step END, w.status,
        CASE w.lane WHEN 'paused' THEN {stuck.WHY_PAUSED} END, count(*)
   FROM {stuck.WITH_HELD}
- WHERE w.workflow_class = :workflow_class AND w.lane IN ('moving', 'waiting', 'paused', 'finished', 'cancelled')
+ WHERE w.workflow_class = :workflow_class
+   AND w.lane IN ('moving', 'sleeping', 'waiting', 'paused', 'finished', 'cancelled')
    AND w.created_at >= CAST(:since AS timestamptz) AND w.created_at < CAST(:until AS timestamptz)
  GROUP BY 1, 2, 3
 """
@@ -207,6 +210,10 @@ def _by_status(counts: Iterable[Mapping[RunStatus, int]]) -> dict[RunStatus, int
     return total
 
 
+def _total(counts: Mapping[RunStatus, int]) -> int:
+    return sum(counts.values())
+
+
 def _steps(
     definition: Definition | None, here: Here, stuck_at: Iterable[StuckAtStep], attempts: Attempts
 ) -> tuple[StepInsight, ...]:
@@ -265,23 +272,35 @@ def _funnel(
     asked = {"workflow_class": workflow_class, "since": span.since, "until": span.until}
     now: Here = defaultdict(dict)
     paused: dict[str, dict[StuckReason, int]] = defaultdict(dict)
-    ended: dict[RunStatus, int] = {}
+    cancelled: dict[str, int] = {}
+    finished = 0
     for step_name, status, reason, runs in connection.rows(_NOW, **asked):
         if step_name is None:
-            ended[RunStatus(status)] = runs
+            finished = runs
+            continue
+        if status == RunStatus.CANCELLED:
+            cancelled[step_name] = runs
             continue
         now[step_name][RunStatus(status)] = now[step_name].get(status, 0) + runs
         if reason is not None:
             paused[step_name][StuckReason(reason)] = runs
     live = [step.name for step in definition.steps if not step.removed] if definition else []
     return Funnel(
-        started=sum(ended.values()) + sum(sum(count.values()) for count in now.values()),
+        started=finished + sum(cancelled.values()) + sum(map(_total, now.values())),
         steps=tuple(
-            Reached(name, reached.get(name, 0), now.get(name, {}), paused.get(name, {}))
-            for name in _in_order(live, {*now, *(name for name, runs in reached.items() if runs)})
+            Reached(
+                step_name=name,
+                runs=reached.get(name, 0),
+                here=now.get(name, {}),
+                paused=paused.get(name, {}),
+                cancelled=cancelled.get(name, 0),
+            )
+            for name in _in_order(
+                live, {*now, *cancelled, *(name for name, runs in reached.items() if runs)}
+            )
         ),
-        finished=ended.get(RunStatus.FINISHED, 0),
-        cancelled=ended.get(RunStatus.CANCELLED, 0),
+        finished=finished,
+        cancelled=sum(cancelled.values()),
     )
 
 

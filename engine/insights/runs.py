@@ -10,7 +10,7 @@ from pgbus.engine.definition import registry
 from pgbus.engine.definition.policy import qualified_name
 from pgbus.engine.errors import RunNotFound, StepStalled
 from pgbus.engine.insights import cursors, selection, stuck
-from pgbus.engine.insights.stuck import HeldEnd, Member, StuckReason
+from pgbus.engine.insights.stuck import MOVING, SLEEPING, HeldEnd, Member, StuckReason
 from pgbus.engine.states import (
     ONGOING,
     AttemptStatus,
@@ -301,7 +301,8 @@ def status_counts(
         parameters = selection.parameters(settings, of_all)
         counted.update(connection.rows(selection.counts(of_all), limit=cap + 1, **parameters))
     numbers: dict[Tab, int] = {status: counted.get(status, 0) for status in RunStatus}
-    numbers[RunStatus.READY] = counted.get(selection.MOVING, 0) - numbers[RunStatus.PERFORMING]
+    unclaimed = counted.get(MOVING, 0) - numbers[RunStatus.PERFORMING]
+    numbers[RunStatus.READY] = unclaimed + counted.get(SLEEPING, 0)
     numbers["ongoing"] = sum(numbers[status] for status in ONGOING)
     numbers["all"] = numbers["ongoing"] + sum(numbers[status] for status in selection.ENDED)
     return {tab: min(number, cap + 1) for tab, number in numbers.items()}

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from pgbus.engine.insights import stuck
-from pgbus.engine.insights.stuck import StuckReason
+from pgbus.engine.insights.stuck import MOVING, SLEEPING, StuckReason
 from pgbus.engine.states import RunStatus
 
 if TYPE_CHECKING:
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     from pgbus.engine.insights.runs import RunFilter, Tab
     from pgbus.engine.settings import Settings
 
-MOVING = "moving"
 ENDED = (RunStatus.FINISHED, RunStatus.CANCELLED)
 
-#: A run's lane is its status, with ready and performing as one.
-ONGOING_LANES = (MOVING, RunStatus.WAITING, RunStatus.PAUSED)
+#: A run's lane is its status, with ready and performing as one, but for those that are ready and sleep.
+ONGOING_LANES = (MOVING, SLEEPING, RunStatus.WAITING, RunStatus.PAUSED)
 LANES: tuple[str, ...] = (*ONGOING_LANES, *ENDED)
 
 _SETTLED = (RunStatus.PAUSED, *ENDED)
@@ -30,19 +29,13 @@ _SETTLED = (RunStatus.PAUSED, *ENDED)
 _LANES_OF_TAB: dict[Tab, tuple[str, ...]] = {
     "all": LANES,
     "ongoing": ONGOING_LANES,
-    RunStatus.READY: (MOVING,),
+    RunStatus.READY: (MOVING, SLEEPING),
     RunStatus.PERFORMING: (MOVING,),
     **{status: (status,) for status in (RunStatus.WAITING, RunStatus.PAUSED, *ENDED)},
 }
 
-_LANE_OF_REASON: dict[StuckReason, str] = {
-    **dict.fromkeys(stuck.PAUSED_REASONS, RunStatus.PAUSED),
-    StuckReason.OVERDUE: MOVING,
-    StuckReason.WAITING_OVERDUE: RunStatus.WAITING,
-}
-
 _READY = ("w.status = 'ready'",)
-_PERFORMING = ("w.status = 'performing'", stuck.awake())
+_PERFORMING = ("w.status = 'performing'",)
 _OF_TAB: dict[Tab, Sequence[str]] = {
     RunStatus.READY: _READY,
     RunStatus.PERFORMING: _PERFORMING,
@@ -65,7 +58,7 @@ _WITHOUT_ERROR = "w.settled_error = ''"
 #: The others hold nothing that ends them.
 _HELD = f"coalesce({stuck.held_end('s')}, '{stuck.NO_END}') = CAST(:held AS text)"
 
-#: Of a run that does not move, the indexes have the step.
+#: Of a run that is neither ready nor performing, the indexes have the step.
 _ON_STEP = "w.current_step = :current_step"
 _ON_SETTLED_STEP = "w.settled_step = :current_step"
 
@@ -97,7 +90,7 @@ def lanes(wanted: RunFilter) -> list[str]:
     """Return the lanes in which runs can match the filter."""
     possible = set(LANES)
     if wanted.stuck is not None:
-        possible &= {_LANE_OF_REASON[wanted.stuck]}
+        possible &= {*stuck.CONDITIONS[wanted.stuck]}
     if wanted.failed_with is not None:
         possible &= {*_SETTLED}
     if wanted.held in stuck.HELD_ENDS:
@@ -142,10 +135,11 @@ def counts(wanted: RunFilter) -> str:
 
 def among_newest(wanted: RunFilter, number: int) -> str:
     """Return the query that has a row when one of the newest runs has ended and matches."""
+    ended = ("w.ended_at IS NOT NULL", *_of_attempt(wanted, RunStatus.FINISHED))
     return (
         f"SELECT 1 FROM (SELECT * FROM {{schema}}.workflows ORDER BY workflow_id DESC LIMIT {number}) w"
         " JOIN {schema}.workflow_steps s ON s.step_id = w.step_id"
-        f" {_where(wanted, 'w.ended_at IS NOT NULL')} LIMIT 1"
+        f" {_where(wanted, *ended)} LIMIT 1"
     )
 
 
@@ -157,13 +151,13 @@ def _in_lane(wanted: RunFilter, lane: str, *more: str) -> str:
         wanted = replace(wanted, held=None)
     if wanted.stuck is StuckReason.WAITING_OVERDUE:
         source = _WITH_FOUND
-    elif _of_attempt(wanted):
+    elif _of_attempt(wanted, lane):
         source = _WITH_NEWEST
     else:
         source = _RUNS
-    on_step = _ON_STEP if lane == MOVING else _ON_SETTLED_STEP
-    where = _where(wanted, f"w.lane = '{lane}'", *more, on_step=on_step)
-    return f"{source} {where}"
+    on_step = _ON_STEP if lane in (MOVING, SLEEPING) else _ON_SETTLED_STEP
+    in_lane = (f"w.lane = '{lane}'", *_of_attempt(wanted, lane))
+    return f"{source} {_where(wanted, *in_lane, *more, on_step=on_step)}"
 
 
 def _where(wanted: RunFilter, *more: str, on_step: str = _ON_STEP) -> str:
@@ -176,16 +170,16 @@ def _where(wanted: RunFilter, *more: str, on_step: str = _ON_STEP) -> str:
         asked.append(_FAILED)
     elif wanted.error_class is not None:
         asked.append(_WITHOUT_ERROR)
-    return f"WHERE {' AND '.join([*more, *asked, *_of_attempt(wanted)])}"
+    return f"WHERE {' AND '.join([*more, *asked])}"
 
 
-def _of_attempt(wanted: RunFilter) -> list[str]:
-    """Return the conditions on the newest attempt."""
+def _of_attempt(wanted: RunFilter, lane: str) -> list[str]:
+    """Return the conditions on the newest attempt of a run in the lane."""
     asked = []
     if wanted.held is not None:
         asked.append(_HELD)
     if wanted.stuck is not None:
-        asked.append(stuck.CONDITIONS[wanted.stuck])
+        asked.append(stuck.CONDITIONS[wanted.stuck].get(lane, "false"))
     return asked
 
 

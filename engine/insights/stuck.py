@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from pgbus.engine.definition import registry
 from pgbus.engine.definition.policy import qualified_name
 from pgbus.engine.errors import StepStalled
-from pgbus.engine.states import NEEDS_CLASS, Move, Verb
+from pgbus.engine.states import NEEDS_CLASS, Move, RunStatus, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -31,6 +31,10 @@ LONGEST_MESSAGE = 1000
 #: What an attempt may hold that ends its run when it is resumed; anything else tries the step again or goes on.
 HeldEnd = Literal[Move.FINISH, Move.STEP_CANCEL]
 HELD_ENDS: dict[str, HeldEnd] = {move.value: move for move in get_args(HeldEnd)}
+
+#: The lanes that are no status: the runs that are ready or performing, but for those that sleep until the timer
+#: sends their step.
+MOVING, SLEEPING = "moving", "sleeping"
 
 #: As what is held: of runs that resume does not end so.
 NO_END = "none"
@@ -158,26 +162,13 @@ def held_end(attempt: str) -> str:
 _WHY_PAUSED = _why_paused("s.status = 'failed'", "s.error_class")
 
 
-def awake(narrowed: str = "") -> str:
-    """Return the condition that a moving run does not sleep until the timer sends its step.
-
-    Most do: indexes alone leave those out.
-    """
-    return f"""
-w.workflow_id = ANY (ARRAY(
-    SELECT m.workflow_id FROM {{schema}}.workflows m
-     WHERE m.lane = 'moving'{narrowed}
-       AND NOT EXISTS (SELECT FROM {{schema}}.workflow_steps a
-                        WHERE a.workflow_id = m.workflow_id AND a.send_at > statement_timestamp())))
-"""
-
-
 _PAUSED = "w.lane = 'paused'"
+
+_DUE_BY = f"{_AS_OF} - make_interval(secs => CAST(:overdue_seconds AS double precision))"
 
 #: On a paused queue a run waits for whoever paused it.
 _OVERDUE = f"""
-w.lane = 'moving' AND w.status = 'ready'
-AND s.scheduled_at < {_AS_OF} - make_interval(secs => CAST(:overdue_seconds AS double precision))
+w.status = 'ready' AND s.scheduled_at < {_DUE_BY}
 AND s.queue <> ALL (ARRAY(SELECT q.queue FROM {{schema}}.queues q))
 """
 
@@ -187,11 +178,17 @@ s.waiting_since < {_AS_OF} - make_interval(secs => CAST(:waiting_seconds AS doub
 AND s.timeout_at IS NULL AND s.workflow_id = w.workflow_id AND w.lane = 'waiting'
 """
 
-#: Which runs are stuck for a reason.
-CONDITIONS = {
-    **{reason: f"{_PAUSED} AND {_WHY_PAUSED} = '{reason}'" for reason in PAUSED_REASONS},
-    StuckReason.OVERDUE: f"{_OVERDUE} AND {awake()}",
-    StuckReason.WAITING_OVERDUE: _WAITING,
+#: Which runs are stuck for a reason, by their lane. Of those that sleep an index has the few that overslept.
+CONDITIONS: dict[StuckReason, dict[str, str]] = {
+    **{
+        reason: {RunStatus.PAUSED: f"{_PAUSED} AND {_WHY_PAUSED} = '{reason}'"}
+        for reason in PAUSED_REASONS
+    },
+    StuckReason.OVERDUE: {
+        MOVING: f"w.lane = '{MOVING}' AND {_OVERDUE}",
+        SLEEPING: f"w.sleeps_until < {_DUE_BY} AND {_OVERDUE}",
+    },
+    StuckReason.WAITING_OVERDUE: {RunStatus.WAITING: _WAITING},
 }
 
 #: Why a run is stuck; NULL for one that is not.
@@ -202,7 +199,7 @@ CASE WHEN {_PAUSED} THEN {_WHY_PAUSED} WHEN {_OVERDUE} THEN '{StuckReason.OVERDU
 
 #: Since when a run is stuck that is.
 SINCE = (
-    "coalesce(w.paused_at, CASE w.lane WHEN 'moving' THEN s.scheduled_at ELSE s.waiting_since END)"
+    "coalesce(w.paused_at, CASE w.status WHEN 'ready' THEN s.scheduled_at ELSE s.waiting_since END)"
 )
 
 
@@ -234,30 +231,45 @@ SELECT w.workflow_class, w.settled_step AS step_name, {WHY_PAUSED} AS reason,
   FROM {WITH_HELD} WHERE {_PAUSED}
 """
 
-#: Every stuck run, once: each way of being stuck is found by an index of its own.
+#: How runs are stuck without being paused: each way is found by an index of its own.
+_UNPAUSED = [
+    (reason, condition)
+    for reason in (StuckReason.OVERDUE, StuckReason.WAITING_OVERDUE)
+    for condition in CONDITIONS[reason].values()
+]
+
+#: Every stuck run, once.
 _STUCK = " UNION ALL ".join(
     [
         _STUCK_PAUSED,
         *(
             f"SELECT w.workflow_class, s.step_name, '{reason}', s.error_class, NULL, {SINCE}, s.step_id"
-            f" {_FROM} WHERE {CONDITIONS[reason]}"
-            for reason in (StuckReason.OVERDUE, StuckReason.WAITING_OVERDUE)
+            f" {_FROM} WHERE {condition}"
+            for reason, condition in _UNPAUSED
+        ),
+    ]
+)
+
+_AT_STEP_PAUSED = f"""
+SELECT w.settled_step AS step_name, {WHY_PAUSED} AS reason, w.paused_at AS since
+  FROM {WITH_HELD} WHERE {_PAUSED} AND w.workflow_class = :workflow_class
+"""
+
+_AT_STEP = " UNION ALL ".join(
+    [
+        _AT_STEP_PAUSED,
+        *(
+            f"SELECT s.step_name, '{reason}', {SINCE}"
+            f" {_FROM} WHERE {condition} AND w.workflow_class = :workflow_class"
+            for reason, condition in _UNPAUSED
         ),
     ]
 )
 
 #: Those of a class by step; of the others none is read.
 _AT_STEPS = f"""
-WITH s AS (
-SELECT w.settled_step AS step_name, {WHY_PAUSED} AS reason, w.paused_at AS since
-  FROM {WITH_HELD} WHERE {_PAUSED} AND w.workflow_class = :workflow_class
-UNION ALL
-SELECT s.step_name, '{StuckReason.OVERDUE}', {SINCE} {_FROM}
- WHERE {_OVERDUE} AND {awake(" AND m.workflow_class = :workflow_class")} AND w.workflow_class = :workflow_class
-UNION ALL
-SELECT s.step_name, '{StuckReason.WAITING_OVERDUE}', {SINCE} {_FROM}
- WHERE {_WAITING} AND w.workflow_class = :workflow_class)
-SELECT step_name, reason, count(*), min(since) FROM s GROUP BY step_name, reason ORDER BY step_name
+SELECT step_name, reason, count(*), min(since) FROM ({_AT_STEP}) s
+ GROUP BY step_name, reason ORDER BY step_name
 """
 
 _ASKED = """
@@ -298,8 +310,7 @@ SELECT now(), b.workflow_class, b.step_name, b.reason, b.error_class, b.held, b.
 _COUNT = f"""
 SELECT count(*)
   FROM (SELECT FROM {{schema}}.workflows w WHERE {_PAUSED}
-        UNION ALL SELECT {_FROM} WHERE {CONDITIONS[StuckReason.OVERDUE]}
-        UNION ALL SELECT {_FROM} WHERE {_WAITING}
+        {" ".join(f"UNION ALL SELECT {_FROM} WHERE {condition}" for _, condition in _UNPAUSED)}
         LIMIT CAST(:limit AS integer)) stuck
 """
 
@@ -307,20 +318,28 @@ _BY_REASON = (
     f"SELECT workflow_class, reason, count(*) FROM ({_STUCK}) stuck GROUP BY workflow_class, reason"
 )
 
-#: The runs of a group that were stuck at a moment, those first that have been for longest.
-_MEMBERS = {
-    reason: f"""
-SELECT w.workflow_id::text, w.updated_at
+
+def _members(condition: str) -> str:
+    return f"""
+SELECT w.workflow_id, w.updated_at, {SINCE} AS since
   {_FROM}
  WHERE {condition}
    AND w.workflow_class = :workflow_class AND s.step_name = :step_name
    AND s.error_class IS NOT DISTINCT FROM CAST(:error_class AS text)
    AND {held_end("s")} IS NOT DISTINCT FROM CAST(:held AS text)
    AND {SINCE} <= {_AS_OF}
- ORDER BY {SINCE}, w.workflow_id
+"""
+
+
+#: The runs of a group that were stuck at a moment, those first that have been for longest.
+_MEMBERS = {
+    reason: f"""
+SELECT workflow_id::text, updated_at
+  FROM ({" UNION ALL ".join(_members(condition) for condition in conditions.values())}) m
+ ORDER BY since, workflow_id
  LIMIT CAST(:limit AS integer)
 """
-    for reason, condition in CONDITIONS.items()
+    for reason, conditions in CONDITIONS.items()
 }
 
 

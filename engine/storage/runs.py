@@ -184,7 +184,7 @@ SELECT 1 FROM {schema}.workflow_steps WHERE step_id = CAST(:step_id AS bigint) A
 
 _ON_STEPS = """
 SELECT current_step, count(*) FROM {schema}.workflows
- WHERE workflow_class = :workflow_class AND lane IN ('moving', 'waiting', 'paused')
+ WHERE workflow_class = :workflow_class AND lane IN ('moving', 'sleeping', 'waiting', 'paused')
    AND current_step = ANY (CAST(:steps AS text[]))
  GROUP BY current_step
 """

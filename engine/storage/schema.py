@@ -2,10 +2,11 @@
 
 No index or predicate names a column that changes while a run moves through its
 steps (`status`, `step_id`, `current_step`), so those updates stay HOT: nothing is
-added to any index. `lane` stands in for the status with ready and performing as one (moving),
-`settled_step` and `settled_attempt` for those of a run that does not move, `settled_error` for that attempt's
-error class, `send_at` for "waits for the timer", `waiting_since` for "is waiting". There are no foreign keys:
-children are written with their run's row locked, deleted before it, and the check would cost a tenth of a step.
+added to any index. `lane` stands in for the status with ready and performing as one (moving), but for those
+that are ready and sleep, `settled_step` and `settled_attempt` for those of a run that is neither,
+`settled_error` for that attempt's error class, `send_at` for "waits for the timer", `waiting_since` for "is
+waiting". There are no foreign keys: children are written with their run's row locked, deleted before it, and the
+check would cost a tenth of a step.
 """
 
 from __future__ import annotations
@@ -39,10 +40,14 @@ if TYPE_CHECKING:
 
 _ROOM_FOR_UPDATES = {"fillfactor": 80}
 
-#: A run's status, ready and performing as one.
-_LANE = "CASE WHEN status IN ('ready', 'performing') THEN 'moving' ELSE status END"
+#: A run's status, ready and performing as one, but for those that are ready and sleep. PostgreSQL parses what
+#: generates a column at every statement that writes a row, so each of these is as short as can be.
+_LANE = (
+    "CASE WHEN sleeps_until IS NOT NULL THEN 'sleeping'"
+    " WHEN status IN ('ready', 'performing') THEN 'moving' ELSE status END"
+)
 
-#: The step of a run that does not move.
+#: The step of a run that is neither ready nor performing.
 _SETTLED_STEP = "CASE WHEN status NOT IN ('ready', 'performing') THEN current_step END"
 
 #: The newest attempt of such a run.
@@ -109,6 +114,8 @@ def _workflows(tables: MetaData) -> None:
         Column("settled_attempt", BigInteger, Computed(_SETTLED_ATTEMPT, persisted=True)),
         # Of that attempt; '' when it has none, NULL while the run is neither paused nor has ended.
         Column("settled_error", Text),
+        # While it is ready: when its step is due, if that was more than a minute ahead when it was scheduled.
+        _moment("sleeps_until"),
         _one_of("status", RunStatus),
         Index(
             "workflows_ongoing_subject_key",
@@ -126,6 +133,12 @@ def _workflows(tables: MetaData) -> None:
             postgresql_where=text("idempotency_key IS NOT NULL"),
         ),
         Index("workflows_lane", *_LISTED),
+        Index(
+            "workflows_sleeps_until",
+            "sleeps_until",
+            "workflow_id",
+            postgresql_where=text("sleeps_until IS NOT NULL"),
+        ),
         Index("workflows_class", "workflow_class", *_LISTED),
         Index(
             "workflows_paused",

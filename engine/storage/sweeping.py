@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from pgbus.engine.storage.claims import ClaimVerdict, Delivery
@@ -31,32 +32,52 @@ _FREE = """
 SELECT 1 FROM {schema}.workflows WHERE workflow_id = CAST(:workflow_id AS uuid) FOR UPDATE SKIP LOCKED
 """
 
-_SLICE_END = """
-SELECT w.created_at, w.workflow_id::text FROM {schema}.workflows w
- WHERE w.lane = 'moving'
-   AND (w.created_at, w.workflow_id) > (CAST(:after_at AS timestamptz), CAST(:after_id AS uuid))
- ORDER BY w.created_at, w.workflow_id OFFSET CAST(:size AS integer) - 1 LIMIT 1
-"""
 
-_MOVING = """
+class Walked(StrEnum):
+    """What a walk goes through: the runs that move, and those that slept until a moment that has passed."""
+
+    MOVING = "moving"
+    OVERSLEPT = "overslept"
+
+
+#: In which order, and which of the runs.
+_WALKED = {
+    Walked.MOVING: ("w.created_at", "w.lane = 'moving'"),
+    Walked.OVERSLEPT: ("w.sleeps_until", "w.sleeps_until < statement_timestamp()"),
+}
+
+_SLICE_END = {
+    walked: f"""
+SELECT {moment}, w.workflow_id::text FROM {{schema}}.workflows w
+ WHERE {which}
+   AND ({moment}, w.workflow_id) > (CAST(:after_at AS timestamptz), CAST(:after_id AS uuid))
+ ORDER BY {moment}, w.workflow_id OFFSET CAST(:size AS integer) - 1 LIMIT 1
+"""
+    for walked, (moment, which) in _WALKED.items()
+}
+
+_WITH_NEWEST = """
   FROM {schema}.workflows w JOIN {schema}.workflow_steps s ON s.step_id = w.step_id
 """
 
-_IN_SLICE = """
- WHERE w.lane = 'moving'
-   AND (w.created_at, w.workflow_id) > (CAST(:after_at AS timestamptz), CAST(:after_id AS uuid))
-   AND (w.created_at, w.workflow_id) <= (CAST(:until_at AS timestamptz), CAST(:until_id AS uuid))
+_IN_SLICE = {
+    walked: f"""
+ WHERE {which}
+   AND ({moment}, w.workflow_id) > (CAST(:after_at AS timestamptz), CAST(:after_id AS uuid))
+   AND ({moment}, w.workflow_id) <= (CAST(:until_at AS timestamptz), CAST(:until_id AS uuid))
 """
+    for walked, (moment, which) in _WALKED.items()
+}
 
 #: Attempts in progress for longer than their steps' timeouts (class#step, seconds), else the threshold.
 _OVERRUN = f"""
 SELECT s.queue, s.message_id, s.read_count, NULL, w.workflow_id::text, w.workflow_class, w.subject_type, w.subject_id,
        w.arguments::text, s.step_id, s.step_name, s.attempt, s.trace,
        s.worker, s.started_at, coalesce(t.seconds, CAST(:threshold AS double precision))
-{_MOVING}
+{_WITH_NEWEST}
   LEFT JOIN unnest(CAST(:steps AS text[]), CAST(:timeouts AS double precision[])) AS t (step, seconds)
     ON t.step = w.workflow_class || '#' || s.step_name
-{_IN_SLICE}
+{_IN_SLICE[Walked.MOVING]}
    AND w.status = 'performing' AND s.status = 'in_progress'
    AND s.started_at < statement_timestamp()
        - make_interval(secs => coalesce(t.seconds, CAST(:threshold AS double precision)))
@@ -65,16 +86,19 @@ SELECT s.queue, s.message_id, s.read_count, NULL, w.workflow_id::text, w.workflo
 """
 
 #: Attempts that are long due, their messages sent before that: a run is stamped when a verb sends one anew.
-_OVERDUE = f"""
+_OVERDUE = {
+    walked: f"""
 SELECT w.workflow_id::text, s.step_id, s.queue, s.message_id
-{_MOVING}
-{_IN_SLICE}
+{_WITH_NEWEST}
+{in_slice}
    AND w.status = 'ready'
    AND w.updated_at < statement_timestamp() - make_interval(secs => CAST(:threshold AS double precision))
    AND s.status = 'scheduled' AND s.send_at IS NULL
    AND s.scheduled_at < statement_timestamp() - make_interval(secs => CAST(:threshold AS double precision))
  ORDER BY w.workflow_id
 """
+    for walked, in_slice in _IN_SLICE.items()
+}
 
 #: Those of the messages that are in the queue, and will be delivered within :seconds.
 _DELIVERABLE = """
@@ -142,9 +166,9 @@ SELECT w.workflow_id::text
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a run stands in the order in which runs were created."""
+    """Where a run stands in the order of a walk: when it was created, or was to wake."""
 
-    created_at: datetime
+    moment: datetime
     workflow_id: str
 
 
@@ -154,17 +178,18 @@ END = Place(datetime.max.replace(tzinfo=UTC), _GREATEST_ID)
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The moving runs after one place, up to and with another."""
+    """Those of the walked runs that come after one place, up to and with another."""
 
+    walked: Walked
     after: Place
     until: Place
 
     def parameters(self) -> dict[str, object]:
         """Return what statements about a slice name."""
         return {
-            "after_at": self.after.created_at,
+            "after_at": self.after.moment,
             "after_id": self.after.workflow_id,
-            "until_at": self.until.created_at,
+            "until_at": self.until.moment,
             "until_id": self.until.workflow_id,
         }
 
@@ -209,12 +234,12 @@ def is_free(connection: Connection, workflow_id: str) -> bool:
     return connection.row(_FREE, workflow_id=workflow_id) is not None
 
 
-def moving_slice(connection: Connection, after: Place, size: int) -> Slice:
-    """Return the next moving runs after a place; the last slice ends with `END`."""
+def next_slice(connection: Connection, walked: Walked, after: Place, size: int) -> Slice:
+    """Return the next of the runs after a place; the last slice ends with `END`."""
     row = connection.row(
-        _SLICE_END, after_at=after.created_at, after_id=after.workflow_id, size=size
+        _SLICE_END[walked], after_at=after.moment, after_id=after.workflow_id, size=size
     )
-    return Slice(after, Place(*row) if row else END)
+    return Slice(walked, after, Place(*row) if row else END)
 
 
 def overruns(
@@ -225,7 +250,7 @@ def overruns(
     threshold: timedelta,
     limit: int,
 ) -> list[Overrun]:
-    """Return attempts past their timeout, oldest first; `timeouts` are by class#step."""
+    """Return attempts of moving runs past their timeout, oldest first; `timeouts` are by class#step."""
     rows = connection.rows(
         _OVERRUN,
         **within.parameters(),
@@ -239,7 +264,9 @@ def overruns(
 
 def overdue(connection: Connection, within: Slice, *, threshold: timedelta) -> list[Overdue]:
     """Return attempts that have been due for longer than the threshold and were sent."""
-    rows = connection.rows(_OVERDUE, **within.parameters(), threshold=threshold.total_seconds())
+    rows = connection.rows(
+        _OVERDUE[within.walked], **within.parameters(), threshold=threshold.total_seconds()
+    )
     return [Overdue(*row) for row in rows]
 
 

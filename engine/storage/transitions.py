@@ -26,7 +26,10 @@ UPDATE {schema}.workflows w
        ended_at = CASE WHEN :target IN ('finished', 'cancelled') THEN clock_timestamp() END,
        settled_error = CASE WHEN :target IN ('paused', 'finished', 'cancelled') THEN
            coalesce((SELECT s.error_class FROM {schema}.workflow_steps s
-                      WHERE s.step_id = coalesce(CAST(:step_id AS bigint), w.step_id)), '') END
+                      WHERE s.step_id = coalesce(CAST(:step_id AS bigint), w.step_id)), '') END,
+       sleeps_until = CASE WHEN :target = 'ready' THEN
+           (SELECT s.send_at FROM {schema}.workflow_steps s
+             WHERE s.step_id = coalesce(CAST(:step_id AS bigint), w.step_id)) END
  WHERE workflow_id = CAST(:workflow_id AS uuid) AND status = :source
 RETURNING status
 """
@@ -40,15 +43,17 @@ SELECT n.step_id, {schema}.schedule_step(n.step_id, CAST(:workflow_id AS uuid), 
                         CAST(:not_before AS timestamptz)) AS at) n
 """
 
-#: Moves a scheduled attempt to :at, not before now (NULL: it keeps its time), and sends its message.
+#: Moves a scheduled attempt to :at, not before now (NULL: it keeps its time), and sends its message, or has the
+#: timer send it.
 _RESEND = """
 UPDATE {schema}.workflow_steps s
-   SET scheduled_at = m.at, message_id = m.message_id, queue = CAST(:queue AS text),
-       send_at = CASE WHEN m.message_id IS NULL THEN m.at END
-  FROM (SELECT t.at, {schema}.send_step(CAST(:workflow_id AS uuid), CAST(:queue AS text), t.at, true) AS message_id
-          FROM (SELECT CASE WHEN CAST(:at AS timestamptz) IS NULL THEN scheduled_at
-                            ELSE greatest(CAST(:at AS timestamptz), clock_timestamp()) END AS at
-                  FROM {schema}.workflow_steps WHERE step_id = CAST(:step_id AS bigint)) t) m
+   SET scheduled_at = m.at, message_id = m.message_id, queue = CAST(:queue AS text), send_at = m.send_at
+  FROM (SELECT t.at, t.send_at, CASE WHEN t.send_at IS NULL THEN
+                   {schema}.send_step(CAST(:workflow_id AS uuid), CAST(:queue AS text), t.at, true) END AS message_id
+          FROM (SELECT d.at, {schema}.sleeps_until(d.at, clock_timestamp()) AS send_at
+                  FROM (SELECT CASE WHEN CAST(:at AS timestamptz) IS NULL THEN scheduled_at
+                                    ELSE greatest(CAST(:at AS timestamptz), clock_timestamp()) END AS at
+                          FROM {schema}.workflow_steps WHERE step_id = CAST(:step_id AS bigint)) d) t) m
  WHERE s.step_id = CAST(:step_id AS bigint) AND s.status = 'scheduled'
 RETURNING s.scheduled_at
 """
@@ -85,7 +90,7 @@ def move_run(
     current_step: str | None = None,
     step_id: int | None = None,
 ) -> None:
-    """Move a locked run as the table allows."""
+    """Move a locked run as the table allows; one that gets ready sleeps as long as its newest attempt says."""
     check_transition(move, run.status, target)
     row = connection.row(
         _MOVE_RUN,

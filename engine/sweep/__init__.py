@@ -2,7 +2,7 @@
 
 tasks           which there are, when each is due; one process at a time does each
 round           one task's turn: bounded in time, one broken run stops no other
-walk            the moving runs, slice by slice
+walk            the runs that something must be moving, slice by slice
 stalls          attempts that run past their timeout
 lost_messages   due steps whose message is gone
 expired_waits   waits past their deadline

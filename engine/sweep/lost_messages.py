@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pgbus.engine.states import AttemptStatus, RunStatus
 from pgbus.engine.storage import messages, runs, sweeping, transitions
+from pgbus.engine.storage.sweeping import Walked
 from pgbus.engine.sweep.walk import Walk
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class LostMessages:
     """Sends the messages of overdue steps again; one that still waits in a long queue is not lost."""
 
     def __init__(self) -> None:
-        self._walk = Walk()
+        self._walk = Walk(Walked.MOVING, Walked.OVERSLEPT)
 
     def sweep(self, turn: Round) -> int:
         """Return how many were sent again."""

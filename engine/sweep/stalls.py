@@ -12,6 +12,7 @@ from pgbus.engine.runner.finalize import Finalizer
 from pgbus.engine.runner.stalls import after_stall
 from pgbus.engine.states import AttemptStatus, Detection, RunStatus
 from pgbus.engine.storage import runs, sweeping
+from pgbus.engine.storage.sweeping import Walked
 from pgbus.engine.sweep.walk import Walk
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Stalls:
     """Gives hung attempts their stall action, oldest first; a run that is paused is left alone."""
 
     def __init__(self) -> None:
-        self._walk = Walk()
+        self._walk = Walk(Walked.MOVING)
 
     def sweep(self, turn: Round) -> int:
         """Return how many were stalled."""

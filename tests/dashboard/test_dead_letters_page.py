@@ -65,7 +65,7 @@ def test_dead_letters_are_told_with_why_and_counted_in_the_navigation(given_up, 
     told = visible_text(client.get(PAGE))
     assert "2 dead letters wait for a decision; the newest came just now." in told
     assert "All 2 ferry 2 Filter" in told
-    assert "Dead letters 2 wait for somebody" in visible_text(client.get("/pgbus/workflows"))
+    assert "Dead letters 2 2 wait for somebody" in visible_text(client.get("/pgbus/workflows"))
 
 
 def test_a_dead_letter_goes_back_to_its_queue_once_and_is_done_there(
@@ -76,7 +76,7 @@ def test_a_dead_letter_goes_back_to_its_queue_once_and_is_done_there(
     assert "goes to the queue it came from" in dialog_of(read(ask)).text
     asked = dialog_of(read(ask))
     page = confirm(ask, reason="bridge is mended")
-    told = f"{__name__}.cross is in its queue again, with all its tries before it."
+    told = f"{__name__}.cross is in its queue again; its tries start over."
     assert toast_of(page) == ("good", told)
     assert "Nothing was given up" in page
     assert dialog_of(read(ask)) is None

@@ -184,7 +184,7 @@ def test_a_step_that_fails_more_since_a_deploy_is_the_first_sentence_and_the_mar
         r" It began with revision <code>b81d07e</code>, first seen <time .*>2 h ago</time>\.$",
         first,
     )
-    assert re.search(r"fails more with b81d07e, \+\d\d(\.\d)? points", row(answer, "pay"))
+    assert re.search(r"fails more with b81d07e, [\d.]+%, \+\d\d(\.\d)? points", row(answer, "pay"))
     assert (
         answer.text.count(
             '<tr role="row" class="hot"><td role="cell" class="full"><code>pay</code>'
@@ -226,7 +226,15 @@ def test_a_class_that_did_nothing_says_how_a_run_is_started(client):
     assert "Nothing ran in the last hour." in text
     assert "Look through a longer window, up to 30 d." in text
     assert "Start a run: SurveyedWorkflow.start(...)" in text
+    assert "No run started or ended." in text
     assert "look due 5 min after the start no run — —" in text
+
+
+def test_a_run_that_was_cancelled_at_a_step_did_not_go_on_from_it(client, bus):
+    bus.start(UnsurveyedWorkflow).cancel()
+    funnel = client.get(class_page(f"{__name__}.UnsurveyedWorkflow")).text.partition("h-fun")[2]
+    bars = re.findall(r'<rect class="(c-[a-z]+)" x="0\.0%" width="100\.0%"/>', funnel)
+    assert bars == ["c-skip", "c-skip"]
 
 
 def test_the_list_tells_the_odd_classes_in_words(client, bus, driver, database, monkeypatch):
@@ -307,7 +315,7 @@ def test_forty_steps_with_long_names_and_five_regressions_fit_on_a_page(client, 
     populate({LONG: FORTY}, 2000)
     # Runs wait at each step, and at every second one some failed.
     database.rows(
-        "DELETE FROM pgbus.workflows WHERE lane = 'moving' OR lane = 'paused'"
+        "DELETE FROM pgbus.workflows WHERE lane IN ('moving', 'sleeping') OR lane = 'paused'"
         " AND (settled_error <> %s OR right(current_step, 1)::integer %% 2 = 1)",
         DECLINED,
     )
@@ -316,7 +324,8 @@ def test_forty_steps_with_long_names_and_five_regressions_fit_on_a_page(client, 
     assert [name for name in FORTY if f'data-key="{name}"' not in answer.text] == []
     assert answer.text.count("Regression") == 5
     assert re.search(
-        r'fails more with <code class="rev" title="(\w{64})">\1</code>, \S+ points \(\d+ attempts?, too few samples\)',
+        r'fails more with <code title="(\w{12})(\w{52})">\1…</code>, \S+%, \S+ points'
+        r" \(\d+ attempts?, too few samples\)",
         answer.text,
     )
     assert len(answer.data) < 150_000
@@ -360,6 +369,8 @@ def test_the_guide_has_the_definitions_of_the_page(client, words):
 def test_each_change_for_the_worse_has_its_sentence(words, found, told):
     sentences = said(found, words)
     assert re.sub(r"<[^>]*>", "", " ".join(sentences)) == told
+    if found.kind is Worse.PILE_UP:
+        assert '<a href="/attention?step=pay">23</a> runs' in sentences[0]
     if found.kind is Worse.FALLING_BEHIND:
         assert '<a href="/started">1,200</a>, ended: <a href="/ended">7</a>.' in sentences[0]
 
@@ -371,15 +382,17 @@ def said(found, words, *, ran=True, attention=0):
         within="in the last 24 h",
         ran=ran,
         attention=attention,
-        attention_href="/attention",
+        attention_href=lambda step: f"/attention?step={step}",
         started_href="/started",
         ended_href="/ended",
     )
 
 
 def test_without_a_change_those_that_need_attention_are_told_else_that_nothing_is_wrong(words):
-    assert said(None, words, attention=2) == (
-        'No change stands out in the last 24 h; <strong><a href="/attention">2</a> runs need attention</strong>.',
+    (told,) = said(None, words, attention=2)
+    assert re.sub(r"</?strong>", "", told) == (
+        "No change stands out in the last 24 h;"
+        ' <a href="/attention?step=None">2</a> runs need attention.'
     )
     assert said(None, words) == ("Nothing stands out in the last 24 h.",)
     assert said(None, words, ran=False) == ("Nothing ran in the last 24 h.",)
@@ -409,15 +422,15 @@ def test_a_revision_is_marked_for_each_step_that_fails_more_or_takes_longer(word
     )
     assert [words.gettext(badge.word) for badge in newest.marks] == ["Regression", "Slower"]
     assert [(step.name, step.rises, step.few) for step in newest.steps] == [
-        ("pay", ("+50 points", "p95 +2 s"), "2 attempts, too few samples"),
         ("ship", ("p95 +5 s",), None),
+        ("pay", ("+50 points", "p95 +2 s"), "2 attempts, too few samples"),
     ]
     heads = figures.heads(words)
     marked = [
         [head for head, cell in zip(heads, step.cells, strict=True) if cell.worse]
         for step in newest.steps
     ]
-    assert marked == [["Run p95", "Failed"], ["Run p95"]]
+    assert marked == [["Run p95"], ["Run p95", "Failed"]]
     assert (newest.running is not None, before.running) == (True, None)
     assert (before.marks, before.told) == ((), "no step is worse")
     assert (first.marks, first.told) == ((), "—")

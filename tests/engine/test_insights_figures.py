@@ -248,22 +248,22 @@ def test_a_step_that_fails_more_often_since_a_deploy_is_marked(driver, told):
 
     deployed(None, failing=1)
     deployed("r1", failing=2)
-    deployed("r2", failing=4)
+    deployed("r2", failing=12)
     found = told(Kiln)
     assert [(one.revision, one.total.ended, one.total.failed) for one in found.revisions] == [
-        ("r2", 20, 4),
+        ("r2", 20, 12),
         ("r1", 20, 2),
         (None, 20, 1),
     ]
     # From 5 % to 10 % it rose by five points, which is not more than five.
-    assert [one.worse for one in found.revisions] == [{"fire": pytest.approx(0.1)}, {}, {}]
+    assert [one.worse for one in found.revisions] == [{"fire": pytest.approx(0.5)}, {}, {}]
     headline = found.headline
     assert (headline.kind, headline.step_name, headline.revision) == (
         Worse.FAILURE_RATE,
         "fire",
         "r2",
     )
-    assert (headline.now, headline.before) == (0.2, 0.1)
+    assert (headline.now, headline.before) == (0.6, 0.1)
     assert headline.since == found.revisions[0].first_at > found.revisions[1].first_at
 
     deployed("r1", failing=0, of=1)

@@ -12,6 +12,7 @@ from support.sweeps import age, stopping_after, turn
 from pgbus import Workflow, step
 from pgbus.engine.states import RunStatus
 from pgbus.engine.storage import sweeping
+from pgbus.engine.storage.messages import send_due
 from pgbus.engine.sweep import lost_messages, walk
 from pgbus.engine.sweep.lost_messages import LostMessages
 
@@ -142,6 +143,33 @@ def test_a_step_of_tomorrow_has_lost_nothing(bus, database):
     # The timer is late, not the message.
     age(database, "2 days", run)
     assert sweep(bus) == 0
+
+
+def test_the_message_of_a_run_that_slept_long_is_lost_like_any_other(bus, database, driver, lost):
+    awake, slept = lost(), Tomorrow.start()
+    age(database, "26 hours", slept)
+    database.rows("UPDATE pgbus.workflow_steps SET send_at = now() WHERE send_at IS NOT NULL")
+    with bus.services.database.autocommit() as connection:
+        assert send_due(connection, 10) == 1
+    assert sweep(bus) == 1
+    delete_message(database, slept)
+    asleep = Tomorrow.start()
+    assert sweep(bus) == 1
+    driver.drain()
+    assert [run.reload().status for run in (awake, slept, asleep)] == [
+        RunStatus.FINISHED, RunStatus.FINISHED, RunStatus.READY,
+    ]  # fmt: skip
+
+
+def test_a_walk_through_those_that_slept_goes_on_where_it_stopped(bus, database, monkeypatch):
+    monkeypatch.setattr(walk, "SLICE", 1)
+    for hours in (26, 27, 28):
+        age(database, f"{hours} hours", Tomorrow.start())
+    database.rows("UPDATE pgbus.workflow_steps SET send_at = NULL")
+    task = LostMessages()
+    # Asked before each slice, and before each run; the runs that move are one slice.
+    assert [task.sweep(turn(bus, stopping=stopping_after(n))) for n in (3, 2, 2)] == [1, 1, 1]
+    assert len(messages(database)) == 3
 
 
 def test_a_step_due_long_ago_that_was_sent_just_now_has_lost_nothing(bus, database, overdue):

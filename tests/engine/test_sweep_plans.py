@@ -9,9 +9,10 @@ import pytest
 from pgbus.engine.insights import counts, stuck
 from pgbus.engine.storage import retention, sweeping
 from pgbus.engine.storage.database import Connection
+from pgbus.engine.storage.sweeping import Walked
 
 PARAMETERS = {
-    **sweeping.Slice(sweeping.BEGINNING, sweeping.END).parameters(),
+    **sweeping.Slice(Walked.MOVING, sweeping.BEGINNING, sweeping.END).parameters(),
     "after": sweeping.LEAST_ID,
     "size": 100,
     "limit": 100,
@@ -38,11 +39,13 @@ def connection(database):
 
 
 @pytest.mark.parametrize(
-    ("module", "statement", "index"),
+    ("place", "name", "index"),
     [
-        (sweeping, "_SLICE_END", "workflows_lane"),
+        (sweeping._SLICE_END, Walked.MOVING, "workflows_lane"),
+        (sweeping._SLICE_END, Walked.OVERSLEPT, "workflows_sleeps_until"),
         (sweeping, "_OVERRUN", "workflows_lane"),
-        (sweeping, "_OVERDUE", "workflows_lane"),
+        (sweeping._OVERDUE, Walked.MOVING, "workflows_lane"),
+        (sweeping._OVERDUE, Walked.OVERSLEPT, "workflows_sleeps_until"),
         (sweeping, "_EXPIRED_WAITS", "workflow_steps_timeout_at"),
         (sweeping, "_WAITING_ON", "workflow_steps_waiting_(since|batch)"),
         (sweeping, "_UNFINISHED_BATCHES", "batches_open"),
@@ -50,13 +53,15 @@ def connection(database):
         (sweeping, "_BATCHLESS", "workflow_steps_waiting_batch"),
         (counts, "_BY_STATUS", "workflows_(lane|class)"),
         (stuck, "_BY_REASON", "workflows_lane"),
+        (stuck, "_BY_REASON", "workflows_sleeps_until"),
         (stuck, "_BY_REASON", "workflow_steps_waiting_since"),
         (retention, "_OLD_RUNS", "workflows_pkey"),
         (retention, "_LOCK_OLD_BATCHES", "batches_finished"),
     ],
 )
-def test_a_question_is_answered_by_its_index(connection, module, statement, index):
-    rows = connection.rows(f"EXPLAIN {getattr(module, statement)}", **PARAMETERS)
+def test_a_question_is_answered_by_its_index(connection, place, name, index):
+    statement = place[name] if isinstance(place, dict) else getattr(place, name)
+    rows = connection.rows(f"EXPLAIN {statement}", **PARAMETERS)
     plan = "\n".join(line for (line,) in rows)
     assert re.search(rf" ({index}) ", plan), plan
     assert "Seq Scan" not in plan

@@ -36,10 +36,12 @@ def send_due(bus, limit=100):
 def due_in(database, run, seconds):
     """Moves the run's scheduled step to so many seconds from now, as if time had passed."""
     return database.value(
-        "UPDATE pgbus.workflow_steps"
-        "   SET scheduled_at = clock_timestamp() + make_interval(secs => %s),"
-        "       send_at = clock_timestamp() + make_interval(secs => %s)"
-        " WHERE workflow_id = %s AND status = 'scheduled' RETURNING scheduled_at",
+        "WITH s AS (UPDATE pgbus.workflow_steps"
+        "              SET scheduled_at = now() + make_interval(secs => %s),"
+        "                  send_at = now() + make_interval(secs => %s)"
+        "            WHERE workflow_id = %s AND status = 'scheduled' RETURNING *)"
+        " UPDATE pgbus.workflows w SET sleeps_until = s.scheduled_at FROM s WHERE s.step_id = w.step_id"
+        " RETURNING s.scheduled_at",
         seconds,
         seconds,
         run.workflow_id,

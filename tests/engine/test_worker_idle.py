@@ -106,8 +106,9 @@ def _schedule(bus, stage, ahead):
     bus.start(apps.FarOff)
     Driver(bus).drain()
     stage.database.rows(
-        "UPDATE pgbus.workflow_steps SET scheduled_at = now() + %s::interval,"
-        " send_at = now() + %s::interval WHERE step_name = 'two'",
+        "WITH s AS (UPDATE pgbus.workflow_steps SET scheduled_at = now() + %s::interval,"
+        " send_at = now() + %s::interval WHERE step_name = 'two' RETURNING step_id, send_at)"
+        " UPDATE pgbus.workflows w SET sleeps_until = s.send_at FROM s WHERE s.step_id = w.step_id",
         ahead,
         ahead,
     )

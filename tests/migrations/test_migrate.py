@@ -6,12 +6,26 @@ import multiprocessing
 
 import pytest
 import sqlalchemy
+from alembic import command
 from support.catalog import catalog
 
 from pgbus.engine.errors import SchemaOutdated
-from pgbus.engine.storage.migrate import functions_sql, migrate, migration_sql, pending
+from pgbus.engine.storage.migrate import _config, functions_sql, migrate, migration_sql, pending
 from pgbus.engine.storage.revision import is_current, version_table
 from pgbus.engine.storage.schema import metadata
+
+#: The first waits for the timer; so did the last before it was paused.
+OLDER_RUNS = """
+INSERT INTO pgbus.workflows (workflow_id, workflow_class, definition_digest, status, arguments, current_step, step_id,
+                             created_at, updated_at)
+SELECT lpad(n::text, 32, '0')::uuid, 'shop.Order', '', status, '{}', 'pack', n, now(), now()
+  FROM unnest(ARRAY['ready', 'ready', 'performing', 'waiting', 'paused']) WITH ORDINALITY AS r (status, n);
+INSERT INTO pgbus.workflow_steps (step_id, workflow_id, step_name, attempt, status, queue, created_at, scheduled_at,
+                                  send_at)
+SELECT step_id, workflow_id, 'pack', 1, 'scheduled', 'q', now(), now() + interval '1 day',
+       CASE WHEN step_id IN (1, 5) THEN now() + interval '1 day' END
+  FROM pgbus.workflows
+"""
 
 
 def test_ten_processes_that_migrate_an_empty_database_at_once_all_succeed(empty_database, database):
@@ -27,7 +41,7 @@ def test_ten_processes_that_migrate_an_empty_database_at_once_all_succeed(empty_
 
     assert [process.exitcode for process in processes] == [0] * 10
     assert catalog(empty_database, "pgbus") == catalog(database, "pgbus")
-    assert empty_database.rows("SELECT version_num FROM pgbus.schema_version") == [("0006",)]
+    assert empty_database.rows("SELECT version_num FROM pgbus.schema_version") == [("0007",)]
     assert empty_database.rows("SELECT pgmq.create('q')") != []
 
 
@@ -148,6 +162,26 @@ def test_a_schema_of_another_name_is_not_current(database):
     assert pending(database.engine, "other") == ["schema other was never migrated"]
 
 
+def test_runs_that_sleep_already_are_put_into_their_lane(empty_database):
+    with empty_database.engine.begin() as connection:
+        connection.exec_driver_sql("CREATE SCHEMA pgbus")
+        command.upgrade(_config("pgbus", connection=connection), "0005")
+        connection.exec_driver_sql(OLDER_RUNS, execution_options={"no_parameters": True})
+
+    migrate(empty_database.engine, "pgbus")
+
+    assert empty_database.rows(
+        "SELECT lane, sleeps_until = s.send_at, settled_step, settled_attempt"
+        "  FROM pgbus.workflows JOIN pgbus.workflow_steps s USING (step_id) ORDER BY step_id"
+    ) == [
+        ("sleeping", True, None, None),
+        ("moving", None, None, None),
+        ("moving", None, None, None),
+        ("waiting", None, "pack", 4),
+        ("paused", None, "pack", 5),
+    ]
+
+
 def test_changed_functions_are_found_and_mended(database):
     expected = catalog(database, "pgbus")
     database.rows(f"COMMENT ON TABLE {version_table('pgbus')} IS 'those of yesterday'")
@@ -167,7 +201,7 @@ def test_an_older_revision_is_found(database):
     database.rows("UPDATE pgbus.schema_version SET version_num = '0000'")
 
     assert pending(database.engine, "pgbus") == [
-        "schema pgbus is at revision 0000, this pgbus needs 0006"
+        "schema pgbus is at revision 0000, this pgbus needs 0007"
     ]
 
 

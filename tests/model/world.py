@@ -88,14 +88,19 @@ SELECT m.msg_id, m.message
 
 #: Moves what is due, and what has finished, so far into the past that the sweep has patience no more.
 _AGE = """
-WITH w AS (UPDATE pgbus.workflows SET updated_at = updated_at - interval '2 hours'),
+WITH w AS (UPDATE pgbus.workflows
+              SET updated_at = updated_at - interval '2 hours',
+                  sleeps_until = CASE WHEN sleeps_until <= now() THEN sleeps_until - interval '2 hours'
+                                      ELSE sleeps_until END),
      b AS (UPDATE pgbus.batches SET finished_at = finished_at - interval '2 hours')
 UPDATE pgbus.workflow_steps SET scheduled_at = scheduled_at - interval '2 hours' WHERE scheduled_at <= now()
 """
 
 _COME_DUE = """
-UPDATE pgbus.workflow_steps SET scheduled_at = now(), send_at = CASE WHEN send_at IS NOT NULL THEN now() END
- WHERE workflow_id = %s AND status = 'scheduled'
+WITH s AS (
+    UPDATE pgbus.workflow_steps SET scheduled_at = now(), send_at = CASE WHEN send_at IS NOT NULL THEN now() END
+     WHERE workflow_id = %s AND status = 'scheduled' RETURNING step_id)
+UPDATE pgbus.workflows w SET sleeps_until = now() FROM s WHERE s.step_id = w.step_id AND w.sleeps_until IS NOT NULL
 """
 
 _PASS_DEADLINE = """

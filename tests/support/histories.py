@@ -47,6 +47,7 @@ class Run:
     paused_at: datetime | None = None
     ended_at: datetime | None = None
     settled_error: str | None = None
+    sleeps_until: datetime | None = None
     definition_digest: str = "d"
     arguments: tuple[()] = ()
 
@@ -197,6 +198,7 @@ class Writer:
             )
             began = moved_at - max(length, timedelta())
         settled = ended or status is RunStatus.PAUSED
+        asleep = newest.send_at is not None or random.random() < 0.5
         run = Run(
             workflow_id=workflow_id,
             workflow_class=workflow_class,
@@ -208,6 +210,7 @@ class Writer:
             paused_at=moved_at if status is RunStatus.PAUSED else None,
             ended_at=moved_at if ended else None,
             settled_error=(newest.error_class or "") if settled else None,
+            sleeps_until=newest.scheduled_at if status is RunStatus.READY and asleep else None,
         )
         return run, attempts
 

@@ -156,6 +156,7 @@ class Reckoning:
             steps_of[one.workflow_id].add(one.step_name)
         reached = Counter(name for run in self.started for name in steps_of[run.workflow_id])
         under_way = [run for run in self.started if run.ended_at is None]
+        cancelled = [run for run in self.started if run.status is RunStatus.CANCELLED]
         return {
             "started": len(self.started),
             "steps": [
@@ -164,11 +165,12 @@ class Reckoning:
                     "runs": reached[name],
                     "here": Counter(run.status for run in under_way if run.current_step == name),
                     "paused": self._paused(run for run in under_way if run.current_step == name),
+                    "cancelled": len([run for run in cancelled if run.current_step == name]),
                 }
                 for name in self._in_order({*reached})
             ],
             "finished": len([run for run in self.started if run.status is RunStatus.FINISHED]),
-            "cancelled": len([run for run in self.started if run.status is RunStatus.CANCELLED]),
+            "cancelled": len(cancelled),
         }
 
     def _by_revision(self, ended: Sequence[Attempt]) -> list[list[Attempt]]:
@@ -218,7 +220,15 @@ class Reckoning:
             for name in newest.keys() & before.keys():
                 now, then = newest[name], before[name]
                 rates = failure_rate(now), failure_rate(then)
-                if min(len(now), len(then)) >= 20 and rates[0] - rates[1] > 0.05 + 1e-9:
+                rise = rates[0] - rates[1]
+                variance = sum(
+                    rate * (1 - rate) / len(of) for rate, of in zip(rates, (now, then), strict=True)
+                )
+                if (
+                    min(len(now), len(then)) >= 20
+                    and rise > 0.05 + 1e-9
+                    and rise > 3 * variance**0.5
+                ):
                     found.append(("failure_rate", *rates, name, first_at, revision))
                 if name in slower:
                     p95s = [percentile(run_times(of), 0.95) for of in (now, then)]
@@ -349,7 +359,7 @@ def _slower(now: Sequence[Attempt], before: Sequence[Attempt]) -> dict[str, Any]
     then = by_step(before)
     for name, those in by_step(now).items():
         slow, was = run_times(those), run_times(then.get(name, []))
-        if min(len(slow), len(was)) >= 20:
+        if min(len(slow), len(was)) >= 100:
             now_p95, was_p95 = percentile(slow, 0.95), percentile(was, 0.95)
             if now_p95 >= 2 * was_p95 and now_p95 - was_p95 >= 1:
                 found[name] = pytest.approx(now_p95 - was_p95)

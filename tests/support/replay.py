@@ -92,6 +92,14 @@ SELECT w.workflow_id, w.status, w.settled_error, s.error_class
        CASE WHEN w.status IN ('paused', 'finished', 'cancelled') THEN coalesce(s.error_class, '') END
 """
 
+#: Runs that sleep until another moment than that of their newest attempt, or wait for the timer without sleeping.
+_WRONG_SLEEPS = """
+SELECT w.workflow_id, w.status, w.sleeps_until, s.scheduled_at, s.send_at
+  FROM {schema}.workflows w JOIN {schema}.workflow_steps s USING (step_id)
+ WHERE w.sleeps_until IS DISTINCT FROM
+       CASE WHEN w.status = 'ready' AND (w.sleeps_until IS NOT NULL OR s.send_at IS NOT NULL) THEN s.scheduled_at END
+"""
+
 Attempts = dict[tuple[str, int], AttemptStatus]
 
 
@@ -122,7 +130,8 @@ def assert_trail_replays(database: Database, schema: str = "pgbus") -> None:
         " ORDER BY step_id"
     ):
         rows[run][name, attempt] = AttemptStatus(status)
-    assert not database.rows(_WRONG_ERRORS.format(schema=schema))
+    for wrong in (_WRONG_ERRORS, _WRONG_SLEEPS):
+        assert not database.rows(wrong.format(schema=schema))
     runs = database.rows(f"SELECT workflow_id::text, status, current_step FROM {schema}.workflows")
     for run, status, current_step in runs:
         trail = trails[run]

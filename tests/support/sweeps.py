@@ -32,8 +32,9 @@ def age(database: Database, interval: str, *runs: Run) -> None:
     ]
     database.rows(
         "UPDATE pgbus.workflows SET updated_at = updated_at - %s::interval,"
-        " ended_at = ended_at - %s::interval WHERE workflow_id = ANY (%s::uuid[])",
-        interval, interval, ids,
+        " ended_at = ended_at - %s::interval, sleeps_until = sleeps_until - %s::interval"
+        " WHERE workflow_id = ANY (%s::uuid[])",
+        interval, interval, interval, ids,
     )  # fmt: skip
     database.rows(
         "UPDATE pgbus.workflow_steps SET scheduled_at = scheduled_at - %s::interval,"

@@ -1,14 +1,10 @@
--- Sends a run's step message, visible at p_at, and returns its id. When that is more than a minute
--- away nothing is sent and NULL returned: the queue stays short, and the timer sends it in time.
+-- Sends a run's step message, visible at p_at, and returns its id.
 -- p_notify wakes workers; a worker that sends to its own queue has its hands on it already.
 CREATE FUNCTION {schema}.send_step(p_workflow_id uuid, p_queue text, p_at timestamptz, p_notify boolean)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_message_id bigint;
 BEGIN
-    IF p_at > clock_timestamp() + interval '1 minute' THEN
-        RETURN NULL;
-    END IF;
     SELECT pgmq.send(p_queue, jsonb_build_object('workflow_id', p_workflow_id), NULL::jsonb, p_at)
       INTO v_message_id;
     IF p_notify THEN

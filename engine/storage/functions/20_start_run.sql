@@ -19,10 +19,11 @@ BEGIN
     FOR i IN 1..10 LOOP
         INSERT INTO {schema}.workflows
             (workflow_id, workflow_class, definition_digest, status, subject_type, subject_id, arguments,
-             idempotency_key, current_step, step_id, rerun_of, created_at, updated_at)
+             idempotency_key, current_step, step_id, rerun_of, created_at, updated_at, sleeps_until)
         VALUES
             (p_workflow_id, p_workflow_class, p_digest, 'ready', p_subject_type, p_subject_id, p_arguments,
-             p_idempotency_key, p_step_name, v_step_id, p_rerun_of, v_now, v_now)
+             p_idempotency_key, p_step_name, v_step_id, p_rerun_of, v_now, v_now,
+             {schema}.sleeps_until(v_at, v_now))
         ON CONFLICT DO NOTHING;
         IF FOUND THEN
             PERFORM {schema}.schedule_step(v_step_id, p_workflow_id, p_step_name, p_queue, v_at, v_now, true, p_trace);

@@ -11,7 +11,7 @@ RETURNS TABLE (workflow_id uuid, created_at timestamptz, step_id bigint) LANGUAG
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_at timestamptz := greatest(v_now + make_interval(secs => p_wait), p_not_before);
-    v_sent boolean := v_at <= v_now + interval '1 minute';
+    v_sleeps_until timestamptz := {schema}.sleeps_until(v_at, v_now);
     v_started uuid[];
     v_step_ids bigint[];
     v_message_ids bigint[];
@@ -20,9 +20,10 @@ BEGIN
     WITH inserted AS (
         INSERT INTO {schema}.workflows
             (workflow_id, workflow_class, definition_digest, status, subject_type, subject_id, arguments,
-             current_step, step_id, created_at, updated_at)
+             current_step, step_id, created_at, updated_at, sleeps_until)
         SELECT n.workflow_id, p_workflow_class, p_digest, 'ready', n.subject_type, n.subject_id,
-               n.arguments::jsonb, p_step_name, nextval('{schema}.workflow_steps_step_id_seq'), v_now, v_now
+               n.arguments::jsonb, p_step_name, nextval('{schema}.workflow_steps_step_id_seq'), v_now, v_now,
+               v_sleeps_until
           FROM unnest(p_workflow_ids, p_subject_types, p_subject_ids, p_arguments)
                WITH ORDINALITY AS n (workflow_id, subject_type, subject_id, arguments, place)
          ORDER BY n.place
@@ -32,7 +33,7 @@ BEGIN
     IF v_started IS NULL THEN
         RETURN;
     END IF;
-    IF v_sent THEN
+    IF v_sleeps_until IS NULL THEN
         SELECT array_agg(m) INTO v_message_ids
           FROM pgmq.send_batch(p_queue, ARRAY(SELECT jsonb_build_object('workflow_id', id)
                                                 FROM unnest(v_started) AS id), NULL::jsonb[], v_at) AS m;
@@ -46,7 +47,7 @@ BEGIN
         (step_id, workflow_id, step_name, attempt, status, queue, message_id, created_at, scheduled_at, send_at,
          trace)
     SELECT r.step_id, r.workflow_id, p_step_name, 1, 'scheduled', p_queue, m.message_id, v_now, v_at,
-           CASE WHEN NOT v_sent THEN v_at END, p_trace
+           v_sleeps_until, p_trace
       FROM unnest(v_started, v_step_ids) AS r (workflow_id, step_id)
       LEFT JOIN unnest(v_addressees, v_message_ids) AS m (workflow_id, message_id) USING (workflow_id);
     INSERT INTO {schema}.workflow_events

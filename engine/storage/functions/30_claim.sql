@@ -52,7 +52,7 @@ BEGIN
             v_verdict := 'guarded';
         ELSE
             v_verdict := 'claimed';
-            UPDATE {schema}.workflows w SET status = 'performing', updated_at = v_now
+            UPDATE {schema}.workflows w SET status = 'performing', sleeps_until = NULL, updated_at = v_now
              WHERE w.workflow_id = p_workflow_id;
             UPDATE {schema}.workflow_steps x
                SET status = 'in_progress', started_at = v_now, worker = p_worker, revision = p_revision,
