@@ -36,6 +36,8 @@ _PORTS = 65_536
 _TICK = 0.2
 #: Longer than the workers' own `shutdown_timeout`.
 _PATIENCE = 20
+#: What the workers say they run, unless the environment says otherwise: start one with another, and compare.
+_REVISION = "shop-1.0"
 
 
 def main() -> int:
@@ -164,7 +166,7 @@ def _workers(database_url: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
         supervisor = subprocess.Popen(  # noqa: S603 (our own command line)
             [pgbus, "start", "--app", _BUS, "--workers", "2"],
             cwd=_PROJECT,
-            env={**os.environ, "SHOP_DATABASE_URL": database_url},
+            env={"GIT_REVISION": _REVISION, **os.environ, "SHOP_DATABASE_URL": database_url},
             stderr=records,
             start_new_session=True,
         )

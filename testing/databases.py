@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pgbus.engine.storage.database import Connection, Database
 
 #: Not a run's, but the code's and the processes'.
-_KEPT = {"workflow_definitions", "processes"}
+_KEPT = {"workflow_definitions", "app_revisions", "processes"}
 
 _PATIENCE = "SET LOCAL lock_timeout = '5s'"
 

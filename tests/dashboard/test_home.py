@@ -274,7 +274,12 @@ def test_the_throughput_in_words_names_the_busiest_hour():
     assert plain(throughput.started(hours(2, 177, 5), ENGLISH)) == (
         "184 runs were started, 177 of them in the hour from 02:00."
     )
-    assert plain(throughput.started(hours(0, 1), ENGLISH)) == "1 run was started, at 02:00."
+    assert plain(throughput.started(hours(0, 1), ENGLISH)) == (
+        "1 run was started, in the hour from 02:00."
+    )
+    assert plain(throughput.started(hours(0, 12), ENGLISH)) == (
+        "12 runs were started, all in the hour from 02:00."
+    )
     assert throughput.ended(hours(2, 4), ENGLISH) == "Finished: 3. Cancelled: 1."
 
 

@@ -298,7 +298,7 @@ def test_a_press_on_all_looks_on_where_only_steps_of_runs_were_looked_at(
             bake.enqueue(loaf)
     [ask] = asks_of(read(PAGE))["Discard all…"]
     told = dialog_of(read(ask)).text
-    assert told.startswith("Nothing found so far Of all queues,")
+    assert told.startswith("Nothing found so far Of all queues. None of those")
     assert "Discard" not in told
     [further] = asks_of(read(ask))["Look further"]
     asked = dialog_of(read(further))

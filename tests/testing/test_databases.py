@@ -13,6 +13,7 @@ from support.waiting import eventually
 from pgbus import InvalidSetting, PgbusError, Workflow, fan_out, job, step
 from pgbus.engine.jobs.control import pause_queue
 from pgbus.engine.jobs.execute import execute
+from pgbus.engine.processes.presence import Presence
 from pgbus.engine.storage.schema import metadata
 from pgbus.testing import databases, deliver_signal, perform_next_step
 
@@ -43,7 +44,7 @@ class Everything(Workflow):
 
 
 @pytest.fixture
-def used(bus, driver, database):
+def used(bus, driver):
     """A bus that has written to every table there is, and to queues and archives."""
     with bus.active():
         fail.enqueue()
@@ -56,10 +57,8 @@ def used(bus, driver, database):
     deliver_signal(run, "paid")
     perform_next_step(run)
     pause_queue(bus.services, "mail", actor="ann")
-    database.rows(
-        "INSERT INTO pgbus.processes (process_id, kind, host, pid, details, started_at, heartbeat_at)"
-        " VALUES (gen_random_uuid(), 'worker', 'here', 1, '{}', now(), now())"
-    )
+    with bus.services.database.autocommit() as connection:
+        Presence("worker", "r1", dict).beat_when_due(connection)
     return bus
 
 
@@ -76,7 +75,11 @@ def test_runs_batches_messages_and_archives_are_emptied_definitions_and_processe
     assert filled(database) >= {f"pgbus.{name}" for name in TABLES}
     assert filled(database) >= {"pgmq.q_pgbus_mail_dlq", "pgmq.q_pgbus_mail", "pgmq.a_pgbus_mail"}
     databases.empty(used.services.database)
-    assert filled(database) == {"pgbus.workflow_definitions", "pgbus.processes"}
+    assert filled(database) == {
+        "pgbus.workflow_definitions",
+        "pgbus.app_revisions",
+        "pgbus.processes",
+    }
 
 
 def test_an_emptied_bus_goes_on(used):
