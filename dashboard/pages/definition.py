@@ -206,7 +206,7 @@ class _Here:
         paused = found.ongoing[RunStatus.PAUSED]
         percentiles = found.durations.percentiles
         return Totals(
-            ongoing=self.listed.count(sum(found.ongoing.values()), words.gettext("Ongoing now")),
+            ongoing=listed.count(sum(found.ongoing.values()), words.gettext("Ongoing now")),
             paused=words.ngettext("%(num)s paused", "%(num)s paused", paused) if paused else None,
             paused_href=listed.href(status=RunStatus.PAUSED),
             attention=words.ngettext(

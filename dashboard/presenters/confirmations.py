@@ -35,7 +35,7 @@ class Confirmation:
     """What a press will do, to be confirmed; `fields` come with the form.
 
     With `to_type` somebody has to type that; `problem` says what was wrong with what was `typed`. With
-    `further` there is nothing to confirm: none was found so far, and this is where to look on.
+    `further_href` there is nothing to confirm: none was found so far, and this is where to look on.
     """
 
     question: str
@@ -48,4 +48,4 @@ class Confirmation:
     to_type: str = ""
     typed: str = ""
     problem: str = ""
-    further: str = ""
+    further_href: str = ""

@@ -263,8 +263,8 @@ def dialog_for_all(
     )
 
 
-def dialog_for_none(about: Markup, further: str, words: Words) -> Confirmation:
-    """Return what is said where none of those that were looked at matches; `further` looks at the next."""
+def dialog_for_none(about: Markup, further_href: str, words: Words) -> Confirmation:
+    """Return what is said where none of those that were looked at matches; `further_href` looks on."""
     told = words.rich("None of those looked at so far matches. There are more.")
     return Confirmation(
         question=words.gettext("Nothing found so far"),
@@ -273,7 +273,7 @@ def dialog_for_none(about: Markup, further: str, words: Words) -> Confirmation:
         answer="",
         danger=False,
         fields={},
-        further=further,
+        further_href=further_href,
     )
 
 

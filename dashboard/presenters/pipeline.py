@@ -78,6 +78,7 @@ def rows(
     """
     newest = found.revisions[0] if found.revisions else None
     live = [step.step_name for step in found.steps if step.declared]
+    became_worse = hot(found)
     return tuple(
         StepRow(
             name=step.step_name,
@@ -87,7 +88,7 @@ def rows(
             notes=tuple(_notes(step, newest, href, words, loaded=found.loaded)),
             sitting=tuple(_sitting(step, href, attention_href, words)),
             cells=figures.cells(step.figures, words),
-            hot=step.step_name in hot(found),
+            hot=step.step_name in became_worse,
         )
         for step in found.steps
     )

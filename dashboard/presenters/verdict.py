@@ -81,11 +81,16 @@ def _compared(key: str, found: Headline, words: Words, told: Callable[[float], s
 
 
 def _begun(found: Headline, words: Words) -> Markup:
+    name = None if found.revision is None else marks.revision(found.revision)
+    if found.came_back:
+        return (
+            words.rich("It came back with revision %(revision)s.", revision=name)
+            if name
+            else words.rich("It came back with an unknown revision.")
+        )
     since = words.ago(found.since)
-    if found.revision is None:
+    if name is None:
         return words.rich("It began with an unknown revision, first seen %(time)s.", time=since)
     return words.rich(
-        "It began with revision %(revision)s, first seen %(time)s.",
-        revision=marks.revision(found.revision),
-        time=since,
+        "It began with revision %(revision)s, first seen %(time)s.", revision=name, time=since
     )

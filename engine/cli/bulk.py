@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from pgbus.engine.cli.app import opened
 from pgbus.engine.cli.effects import tell_result
 from pgbus.engine.cli.failures import DatabaseAway, Incomplete, Refused
 from pgbus.engine.cli.options import Count
-from pgbus.engine.insights.reading import reading
 from pgbus.engine.runner.bulk import LIMIT
 from pgbus.engine.storage.database import cause_of, is_passing
 
@@ -62,7 +62,7 @@ def all_options(command: F) -> F:
             type=Count(_MOST),
             default=LIMIT,
             show_default=True,
-            help="With --all: at most so many, the oldest first.",
+            help="With --all: at most so many.",
         ),
         click.option("--all", "every", is_flag=True, help="All that match the filters."),
     ):
@@ -82,13 +82,12 @@ def on_all(
 ) -> bool:
     """Ask the verb of those that are found now, and tell what came of it; return whether there were any.
 
-    `find(connection, settings, limit=)` returns them, `press(services, found, limit=, goes_on=)` asks them.
+    `find(services, limit=)` returns them, `press(services, found, limit=, goes_on=)` asks them.
     """
     check_can_ask(yes=yes)
     with opened(app) as bus:
         bus.check_schema()
-        with reading(bus.services) as connection:
-            found = find(connection, bus.settings, limit=limit + 1)
+        found = find(bus.services, limit=limit + 1)
         number = min(len(found), limit)
         if found and not yes:
             confirm(_question(words, number, more=len(found) > limit))
@@ -110,6 +109,13 @@ def _question(words: Words, number: int, *, more: bool) -> str:
 def counted(number: int, nouns: tuple[str, str]) -> str:
     """Return how many there are of what is called so, one or several."""
     return f"{number} {nouns[number != 1]}"
+
+
+def check_of_all(*, every: bool) -> None:
+    """Refuse, without `--all`, what goes with it."""
+    source = click.get_current_context().get_parameter_source
+    if not every and ParameterSource.COMMANDLINE in (source("limit"), source("yes")):
+        raise click.UsageError("--limit and --yes go with --all.")
 
 
 def check_can_ask(*, yes: bool) -> None:

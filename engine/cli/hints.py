@@ -60,8 +60,9 @@ def trouble(hint: Hint, zone: ZoneInfo) -> str:
         case Problem.BLOATED_QUEUE:
             vacuumed = f"was last vacuumed at {since}" if since else "was never vacuumed"
             return f"The table of {subject} holds {number:,} dead rows, and {vacuumed}."
-    side = "ahead of" if seconds > 0 else "behind"
-    return f"The clock of {subject} is {about(abs(seconds))} {side} the database's."
+        case Problem.CLOCKS_APART:
+            side = "ahead of" if seconds > 0 else "behind"
+            return f"The clock of {subject} is {about(abs(seconds))} {side} the database's."
 
 
 def mend(hint: Hint) -> str:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pgbus.engine.cli.app import app_option, opened
-from pgbus.engine.cli.bulk import ALL_HELP, Words, all_options, on_all
+from pgbus.engine.cli.bulk import ALL_HELP, Words, all_options, check_of_all, on_all
 from pgbus.engine.cli.effects import tell_effect
 from pgbus.engine.cli.options import actor_option, json_option, reason_option
-from pgbus.engine.insights import reading
 from pgbus.engine.insights.jobs import JobFilter
+from pgbus.engine.insights.reading import now, reading
 from pgbus.engine.jobs import bulk
 from pgbus.engine.jobs.bulk import Press
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from pgbus.engine.insights.matches import JobKey
     from pgbus.engine.jobs.control import Effect
-    from pgbus.engine.settings import Settings
-    from pgbus.engine.storage.database import Connection
+    from pgbus.engine.runner.services import Services
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -99,6 +98,7 @@ def pressed(given: dict[str, Any], verb: Callable[..., Effect], every: Press) ->
         raise click.UsageError("Give QUEUE and ID as the list has them, or --all.")
     if not of_all and any(value is not None for value in filters.values()):
         raise click.UsageError("--queue, --job and --error narrow --all; one message needs none.")
+    check_of_all(every=of_all)
     by = {name: given.pop(name) for name in ("actor", "reason")}
     words = _WORDS[every]
     if of_all:
@@ -110,23 +110,22 @@ def pressed(given: dict[str, Any], verb: Callable[..., Effect], every: Press) ->
     tell_effect(queue, message_id, effect, words.done.lower(), as_json=given["as_json"])
 
 
-def _found(
-    connection: Connection, settings: Settings, *, press: Press, wanted: JobFilter, limit: int
-) -> Sequence[JobKey]:
-    """Return those that match now, however many others are before them."""
-    until = reading.now(connection)
+def _found(services: Services, *, press: Press, wanted: JobFilter, limit: int) -> Sequence[JobKey]:
+    """Return those that match now, however many others are before them: each search has its own deadline."""
     keys: list[JobKey] = []
-    after = None
+    until = after = None
     while True:
-        found = bulk.found(
-            connection,
-            settings,
-            press,
-            wanted,
-            until=until,
-            limit=limit - len(keys),
-            after=after,
-        )
+        with reading(services) as connection:
+            until = until or now(connection)
+            found = bulk.found(
+                connection,
+                services.settings,
+                press,
+                wanted,
+                until=until,
+                limit=limit - len(keys),
+                after=after,
+            )
         keys.extend(found.keys)
         after = found.further
         if after is None or len(keys) >= limit:

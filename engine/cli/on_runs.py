@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgbus.engine.cli.bulk import Words, all_options, on_all
+from pgbus.engine.cli.bulk import Words, all_options, check_of_all, on_all
 from pgbus.engine.cli.filters import class_hint, run_filters
 from pgbus.engine.insights import runs
+from pgbus.engine.insights.reading import reading
 from pgbus.engine.insights.runs import RunFilter
 from pgbus.engine.runner import bulk
 from pgbus.engine.states import TRANSITIONS, RunStatus, Verb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pgbus.engine.insights.runs import Tab
+    from pgbus.engine.insights.stuck import Member
+    from pgbus.engine.runner.services import Services
 
 _RUNS = partial(Words, nouns=("run", "runs"), first="those that were started first")
 
@@ -62,6 +65,7 @@ def or_all(verb: Verb, command: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError("Give the ID of a run, or --all.")
         if narrowed and not every:
             raise click.UsageError("Filters narrow --all; with the ID of a run there are none.")
+        check_of_all(every=every)
         if not every:
             command(workflow_id, **given)
             return
@@ -90,10 +94,15 @@ def _act(
 ) -> None:
     found_any = on_all(
         _WORDS[verb],
-        partial(runs.oldest, wanted=wanted),
+        partial(_found, wanted=wanted),
         partial(bulk.on_runs, verb=verb, actor=actor, reason=reason),
         app=app,
         **how,
     )
     if not (found_any or how["as_json"]) and (hint := class_hint(wanted.workflow_class, app)):
         click.echo(hint)
+
+
+def _found(services: Services, *, wanted: RunFilter, limit: int) -> Sequence[Member]:
+    with reading(services) as connection:
+        return runs.oldest(connection, services.settings, wanted=wanted, limit=limit)

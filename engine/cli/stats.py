@@ -154,7 +154,8 @@ def _headline(headline: Headline | None, zone: ZoneInfo) -> str:
     if headline is None:
         return "Nothing stands out."
     since, step = at(headline.since, zone), headline.step_name
-    revision = f"since revision {headline.revision or _UNKNOWN} ({since})"
+    seen = "which came back" if headline.came_back else since
+    revision = f"since revision {headline.revision or _UNKNOWN} ({seen})"
     match headline.kind:
         case Worse.FAILURE_RATE:
             now, before = _rate(headline.now), _rate(headline.before)
@@ -198,7 +199,7 @@ def _about(one: StepInsight) -> str:
     if one.waits_for:
         told.append(f"waits for {one.waits_for}{_timeout(one)}")
     if one.figures.ended and one.figures.few:
-        told.append("few samples")
+        told.append("too few samples")
     return ", ".join(told)
 
 
@@ -222,7 +223,7 @@ def _revisions(revisions: Sequence[Revision], zone: ZoneInfo) -> list[str]:
             longer = one.slower.get(step)
             told = [f"fails {100 * rise:.1f} points more"] if rise is not None else []
             told += [f"p95 {duration(longer)} longer"] if longer is not None else []
-            told += ["few samples"] if figures.few else []
+            told += ["too few samples"] if figures.few else []
             rows.append((name, step, *_shares(figures), ", ".join(told)))
     return [table(("revision", "step", *_SHARES, ""), rows)] if rows else []
 

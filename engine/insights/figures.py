@@ -110,8 +110,9 @@ class Revision:
 class Attempts:
     """How the attempts went by step, and by app revision, the newest first.
 
-    Those that a worker runs now are newer than others; of them the one first seen last, of the others the one that
-    claimed last. So two that run side by side, while a deployment goes on, keep their order.
+    Those that a worker runs now are newer than others; of them the one first seen last, the unknown one behind them;
+    of the others the one that claimed last. So two that run side by side, while a deployment goes on, keep their
+    order.
 
     `reached` counts the runs that started in the span and have an attempt of a step, ended or not.
     """
@@ -224,10 +225,11 @@ def _revisions(
         )
     }
 
-    def newness(revision: str | None) -> tuple[bool, datetime, datetime, str]:
+    def newness(revision: str | None) -> tuple[bool, bool, datetime, datetime, str]:
         _, first, last = claimed[revision]
         running, first_at = seen[revision]
-        return running, first_at if running else last, first, revision or ""
+        known = running and revision is not None
+        return running, known, first_at if running else last, first, revision or ""
 
     order = sorted(claimed, key=newness, reverse=True)
     found = []

@@ -51,7 +51,8 @@ class Headline:
 
     `now` and `before` are failure rates, or p95s in seconds; of a pile-up `now` are the runs at the step; of
     falling behind `now` ended and `before` were started. Only the first two are of a step and a revision, of which
-    None is an unknown one; a pile-up is of a step.
+    None is an unknown one; a pile-up is of a step. A revision that `came_back` was first seen before the one that
+    it is compared with.
     """
 
     kind: Worse
@@ -60,6 +61,7 @@ class Headline:
     before: float
     step_name: str | None = None
     revision: str | None = None
+    came_back: bool = False
 
 
 def headline(
@@ -96,6 +98,7 @@ def _since_revision(newest: Revision, before: Revision) -> Iterable[Headline]:
                 before=then,
                 step_name=step,
                 revision=newest.revision,
+                came_back=newest.first_at <= before.first_at,
             )
 
 

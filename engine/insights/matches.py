@@ -30,7 +30,7 @@ class JobKey:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """Those that were found, in order; `further` is where to look on when the looks ended before the limit did."""
+    """Those that were found, in order; `further` is where to look on, when the looks ended before the queues did."""
 
     keys: tuple[JobKey, ...]
     further: str | None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from enum import StrEnum, auto
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from pgbus.engine.insights.matches import Matches
 from pgbus.engine.insights.reading import reading
 from pgbus.engine.jobs import control
 from pgbus.engine.jobs.control import Effect
-from pgbus.engine.runner.bulk import LIMIT, press
+from pgbus.engine.runner.bulk import LIMIT, for_seconds, press
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -74,7 +73,7 @@ def act(
 
     No further one is taken after 12 seconds: somebody waits for a page. Raise `QueueNotFound` and `BadCursor`.
     """
-    last_start = time.monotonic() + _LONGEST_SECONDS
+    goes_on = for_seconds(_LONGEST_SECONDS)
     if at_most < 0:
         raise ValueError(f"at_most is {at_most}; give a number of jobs.")
     with reading(services) as connection:
@@ -95,7 +94,7 @@ def act(
         actor=actor,
         reason=reason,
         limit=limit,
-        goes_on=lambda _taken: time.monotonic() <= last_start,
+        goes_on=goes_on,
     )
 
 

@@ -16,7 +16,7 @@ from pgbus.engine.insights import queues
 from pgbus.engine.insights.messages import parsed_name
 from pgbus.engine.jobs import batch
 from pgbus.engine.queues import PRIORITIES, parse_physical_name, physical_name
-from pgbus.engine.runner.bulk import half_a_minute
+from pgbus.engine.runner import bulk
 from pgbus.engine.storage import dead_letters, jobs, messages
 from pgbus.engine.storage import queues as storage
 from pgbus.engine.storage.messages import Mark
@@ -79,7 +79,7 @@ class Purged:
 
 @dataclass(frozen=True, slots=True)
 class Purgeable:
-    """How many jobs a purge would discard, and the newest message of each queue that it would look at."""
+    """How many jobs a purge would have discarded at that moment, and the newest message of each of its queues."""
 
     jobs: int
     newest: Mapping[str, int]
@@ -234,7 +234,7 @@ def purge_queue(
     `QueueNotFound`.
     """
     services.bus.check_schema()
-    by, goes_on = _mark(actor, reason), goes_on or half_a_minute()
+    by, goes_on = _mark(actor, reason), goes_on or bulk.for_seconds(bulk.LONGEST_SECONDS)
     with services.database.autocommit() as connection:
         newest = found.newest if found else _newest(connection, services.settings, logical)
     discarded = 0

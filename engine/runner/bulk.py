@@ -30,7 +30,7 @@ T = TypeVar("T")
 LIMIT = 500
 
 #: No further one is taken then: each run that is locked by another transaction costs ten seconds.
-_LONGEST_SECONDS = 30.0
+LONGEST_SECONDS = 30.0
 
 _ACTS = {Verb.RESUME: control.resume, Verb.RUN_NOW: control.run_now, Verb.CANCEL: control.cancel}
 
@@ -136,7 +136,7 @@ def press(
     `name` is what one is called in the result and the log. `goes_on` is told how many more were taken, and tells
     whether another may be; without it that is so for half a minute.
     """
-    endings = list(_endings(found[:limit], ask, name, goes_on or half_a_minute()))
+    endings = list(_endings(found[:limit], ask, name, goes_on or for_seconds(LONGEST_SECONDS)))
     failures = [ending for ending in endings if isinstance(ending, str)]
     return BulkResult(
         done=endings.count(_Ending.DONE),
@@ -148,9 +148,9 @@ def press(
     )
 
 
-def half_a_minute() -> Callable[[int], bool]:
+def for_seconds(seconds: float) -> Callable[[int], bool]:
     """Return what lets others be taken for so long from now."""
-    last_start = time.monotonic() + _LONGEST_SECONDS
+    last_start = time.monotonic() + seconds
     return lambda _taken: time.monotonic() <= last_start
 
 

@@ -56,7 +56,7 @@ class Sweep:
             Task("stalls", often, Stalls().sweep),
             Task("batches", often, batches.sweep),
             Task("gauge", often, gauge.measure),
-            # What it looks for is due for much longer.
+            # What it looks for has been due for much longer than a sweep's interval.
             Task("lost messages", max(often, threshold / 10), LostMessages().sweep),
             # After a start with new code there is something to find, later hardly ever.
             Task("removed steps", _HOUR, removed_steps.sweep),

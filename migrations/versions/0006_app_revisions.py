@@ -16,7 +16,7 @@ SELECT revision, min(started_at) FROM {processes}
 
 
 def upgrade() -> None:
-    """Create the table, with the revisions that run now."""
+    """Create the table, with the revisions of the workers that are known."""
     schema = op.get_context().version_table_schema
     op.create_table(
         "app_revisions",

@@ -351,6 +351,18 @@ def test_the_guide_has_the_definitions_of_the_page(client, words):
         ),
         (
             Headline(
+                kind=Worse.FAILURE_RATE,
+                since=NOW,
+                now=0.5,
+                before=0.25,
+                step_name="pay",
+                revision="r1",
+                came_back=True,
+            ),
+            "50% of the attempts of pay now fail, before 25%. It came back with revision r1.",
+        ),
+        (
+            Headline(
                 kind=Worse.PILE_UP,
                 since=NOW - HOURS,
                 now=23,

@@ -292,7 +292,7 @@ def test_the_first_of_several_failures_is_told(press, monkeypatch):
 
 def test_a_press_that_takes_too_long_ends_and_says_that_more_may_wait(press, monkeypatch):
     paused(2)
-    monkeypatch.setattr(bulk, "_LONGEST_SECONDS", -1.0)
+    monkeypatch.setattr(bulk, "LONGEST_SECONDS", -1.0)
     assert figures(press(PAUSED, Verb.RESUME)) == (1, 0, 0, True)
 
 

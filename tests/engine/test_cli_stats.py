@@ -100,7 +100,7 @@ def test_a_class_tells_of_its_steps_revisions_funnel_and_throughput(pgbus, laund
     assert [cell.strip() for cell in (now, stuck, ended, failed, reattempted, skipped)] == [
         "1 ready, 1 paused", "1", "3", "33.3 %", "0.0 %", "0.0 %",
     ]  # fmt: skip
-    assert about.strip() == "after 0:01:30, few samples"
+    assert about.strip() == "after 0:01:30, too few samples"
     assert cells(steps, "fold")[0][-1].strip() == "waits for dry, timeout 2:00:00"
     assert (
         cells(steps, "hand_over")[0][-1].strip() == "waits for fetched, timeout dynamic (per run)"

@@ -263,7 +263,7 @@ def bus_batch(bus, members):
 
 
 def test_a_purge_that_takes_too_long_says_that_there_may_be_more(bus, purge, monkeypatch):
-    monkeypatch.setattr(bulk, "_LONGEST_SECONDS", -1.0)
+    monkeypatch.setattr(bulk, "LONGEST_SECONDS", -1.0)
     monkeypatch.setattr(control, "_WINDOW", 1)
     with bus.active():
         held_up.enqueue()

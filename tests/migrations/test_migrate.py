@@ -24,7 +24,11 @@ INSERT INTO pgbus.workflow_steps (step_id, workflow_id, step_name, attempt, stat
                                   send_at)
 SELECT step_id, workflow_id, 'pack', 1, 'scheduled', 'q', now(), now() + interval '1 day',
        CASE WHEN step_id IN (1, 5) THEN now() + interval '1 day' END
-  FROM pgbus.workflows
+  FROM pgbus.workflows;
+INSERT INTO pgbus.processes (process_id, kind, host, pid, revision, details, started_at, heartbeat_at)
+SELECT gen_random_uuid(), kind, 'h', 1, revision, '{}', timestamptz '2026-01-01' + hours * interval '1 hour', now()
+  FROM (VALUES ('worker', 'r1', 2), ('worker', 'r1', 1), ('worker', NULL, 0), ('dispatcher', 'r2', 0))
+       p (kind, revision, hours)
 """
 
 
@@ -180,6 +184,10 @@ def test_runs_that_sleep_already_are_put_into_their_lane(empty_database):
         ("waiting", None, "pack", 4),
         ("paused", None, "pack", 5),
     ]
+    assert empty_database.rows(
+        "SELECT revision, first_seen_at = timestamptz '2026-01-01' + interval '1 hour'"
+        "  FROM pgbus.app_revisions"
+    ) == [("r1", True)]
 
 
 def test_changed_functions_are_found_and_mended(database):

@@ -182,7 +182,8 @@ class Reckoning:
 
         def order(of: list[Attempt]) -> tuple[Any, ...]:
             moment = self._first_at(of) if self._runs(of) else max(started(of))
-            return self._runs(of), moment, min(started(of)), of[0].revision or ""
+            known = self._runs(of) and of[0].revision is not None
+            return self._runs(of), known, moment, min(started(of)), of[0].revision or ""
 
         return sorted(by_revision.values(), key=order, reverse=True)
 
@@ -213,9 +214,11 @@ class Reckoning:
         """The first kind that is there, at the step where it is worst."""
         found: list[tuple[str, Any, Any, str | None, datetime, str | None]] = []
         told = self._by_revision(ended)
+        came_back = False
         if len(told) > 1:
             newest, before = map(by_step, told[:2])
             first_at, revision = self._first_at(told[0]), told[0][0].revision
+            came_back = first_at <= self._first_at(told[1])
             slower = _slower(*told[:2])
             for name in newest.keys() & before.keys():
                 now, then = newest[name], before[name]
@@ -253,6 +256,7 @@ class Reckoning:
         return dict(zip(names, first, strict=True)) | {
             "now": pytest.approx(first[1]),
             "before": pytest.approx(first[2]),
+            "came_back": came_back and first[0] in kinds[:2],
         }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -155,6 +156,13 @@ def test_a_step_that_the_revision_before_did_not_run_is_compared_with_nothing():
 def test_a_first_revision_is_compared_with_nothing():
     (newest, _) = revisions({}, {"pay": figures(20, 20)})
     assert headline([newest], [], [], SPAN) is None
+
+
+def test_a_revision_that_was_seen_before_the_one_before_it_came_back():
+    newest, before = revisions({"pay": figures()}, {"pay": figures(20, 20)})
+    assert not headline([newest, before], [], [], SPAN).came_back
+    older = replace(newest, first_at=before.first_at - timedelta(days=7))
+    assert headline([older, before], [], [], SPAN).came_back
 
 
 def test_an_unknown_revision_is_one_like_others():

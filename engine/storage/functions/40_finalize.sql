@@ -37,7 +37,7 @@ BEGIN
     END IF;
     UPDATE {schema}.workflows w
        SET status = p_target, current_step = coalesce(p_next_step, w.current_step),
-           step_id = coalesce(v_next_id, w.step_id), sleeps_until = {schema}.sleeps_until(v_at, v_now),
+           step_id = coalesce(v_next_id, w.step_id), sleeps_until = CASE WHEN v_next_id IS NOT NULL THEN {schema}.sleeps_until(v_at, v_now) END,
            updated_at = v_now,
            paused_at = CASE WHEN p_target = 'paused' THEN v_now END,
            ended_at = CASE WHEN p_target IN ('finished', 'cancelled') THEN v_now END,
