@@ -130,7 +130,7 @@
         hovertemplate: "%{hovertext}<extra></extra>",
       };
     }), {
-      ...layout, margin: { l: 44, r: 24, t: 20, b: 28 }, height: box.parentElement.offsetHeight, bargap: lines.length ? .01 : .2,
+      ...layout, margin: { l: 44, r: 24, t: 20, b: 28 }, height: box.parentElement.offsetHeight, bargap: lines[0] ? 0 : .2,
       dragmode: false,
       xaxis: { ...axis, showgrid: false, range: [-.5, rows.length - .5], ticks: "outside",
         tickvals: shown.map((place) => place - .5), ticktext: shown.map((place) => begins[place]) },
