@@ -10,6 +10,7 @@ from flask import request
 
 from pgbus.dashboard.pages import batches
 from pgbus.dashboard.parameters import BadParameter, Parameters
+from pgbus.dashboard.views.places import refuse_both
 from pgbus.dashboard.words import _
 from pgbus.engine.insights.batches import BatchFilter
 from pgbus.engine.states import MemberStatus
@@ -28,7 +29,7 @@ def show(console: Console) -> Response:
     """Return the batches that the address asks for."""
     given = Parameters(request.args)
     after, before = given.uuid("after"), given.uuid("before")
-    _refuse_both(after, before)
+    refuse_both(after, before)
     wanted = given.choice("show", BatchFilter) or BatchFilter.ALL
     return console.show(functools.partial(batches.load, wanted=wanted, after=after, before=before))
 
@@ -37,7 +38,7 @@ def show_one(console: Console, batch_id: str) -> Response:
     """Return one batch with a page of its members."""
     given = Parameters(request.args)
     after, before = _place(given, "after"), _place(given, "before")
-    _refuse_both(after, before)
+    refuse_both(after, before)
     return console.show(
         functools.partial(
             batches.load_one,
@@ -56,8 +57,3 @@ def _place(given: Parameters, name: str) -> int | None:
     if number is not None and number >= 2**31:
         raise BadParameter(name, str(number), _("the number of a job of the batch"))
     return number
-
-
-def _refuse_both(after: object, before: object) -> None:
-    if after is not None and before is not None:
-        raise BadParameter("before", str(before), _("nothing, where the other cursor is given"))

@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 def place(given: Parameters) -> tuple[str | None, str | None]:
     """Return the cursors `after` and `before`, of which one at most is given."""
     after, before = given.text("after"), given.text("before")
-    if after and before:
-        raise BadParameter("before", before, _("nothing, where the other cursor is given"))
+    refuse_both(after, before)
     return after, before
+
+
+def refuse_both(after: object, before: object) -> None:
+    """Raise `BadParameter` when a page would begin at two places."""
+    if after is not None and before is not None:
+        raise BadParameter("before", str(before), _("nothing, where the other cursor is given"))
 
 
 def listed(console: Console, load: Callable[..., Page], *, status: int = 200) -> Response:

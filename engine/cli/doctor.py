@@ -11,6 +11,7 @@ import click
 
 from pgbus.engine.cli import hints
 from pgbus.engine.cli.app import app_option, opened
+from pgbus.engine.cli.bulk import counted
 from pgbus.engine.cli.documents import document
 from pgbus.engine.cli.failures import Refused
 from pgbus.engine.cli.tables import aligned
@@ -128,16 +129,12 @@ def _told_of_hints(found: Iterable[Hint], zone: ZoneInfo) -> Iterator[str]:
         yield "\n".join([*(f"Hint: {hints.trouble(hint, zone)}" for hint in alike), f"  {mend}"])
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def _attempt(run: BrokenRun) -> str:
     return run.step_name if run.attempt is None else f"{run.step_name} {run.attempt}"
 
 
 def _place(one: RunsOnStep) -> list[str]:
-    return [one.workflow_class, one.step_name, _counted(one.runs, "run")]
+    return [one.workflow_class, one.step_name, counted(one.runs, ("run", "runs"))]
 
 
 def _section(title: str, rows: Iterable[list[str]]) -> str:

@@ -18,13 +18,14 @@ from pgbus.engine.cli.bulk import ALL_HELP
 from pgbus.engine.cli.documents import document
 from pgbus.engine.cli.failures import Refused
 from pgbus.engine.cli.filters import class_hint, run_filters
+from pgbus.engine.cli.messages import placed
 from pgbus.engine.cli.on_runs import or_all
 from pgbus.engine.cli.options import Count, actor_option, json_option, reason_option
 from pgbus.engine.cli.sentences import at, state_sentence, typed
 from pgbus.engine.cli.tables import printable
 from pgbus.engine.definition import options, registry
 from pgbus.engine.definition.signal import Expectation
-from pgbus.engine.errors import BadCursor, InvalidTransition, RunNotFound, StepNotDefined
+from pgbus.engine.errors import InvalidTransition, RunNotFound, StepNotDefined
 from pgbus.engine.insights import runs, signals
 from pgbus.engine.insights.detail import detail
 from pgbus.engine.insights.runs import RunFilter
@@ -124,19 +125,14 @@ def list_command(
 
     Filters combine. Names of classes, steps and errors are whole ones.
     """
-    if after is not None and before is not None:
-        raise click.UsageError("--after and --before exclude each other.")
     of_run = None if workflow_id is None else str(workflow_id)
     wanted = RunFilter(status=_STATUSES[status], workflow_id=of_run, **filters)
-    with opened(app) as bus:
+    with placed(after, before), opened(app) as bus:
         bus.check_schema()
         with bus.services.database.autocommit() as connection:
-            try:
-                page = runs.page(
-                    connection, bus.settings, wanted, limit=limit, after=after, before=before
-                )
-            except BadCursor as error:
-                raise click.BadParameter(str(error), param_hint="--after, --before") from None
+            page = runs.page(
+                connection, bus.settings, wanted, limit=limit, after=after, before=before
+            )
             hides = (
                 not as_json
                 and status == "ongoing"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pgbus.engine.definition import registry
 from pgbus.engine.insights import counts, stuck
 from pgbus.engine.insights.deployment import RunsOnStep
-from pgbus.engine.insights.selection import ONGOING_LANES
 from pgbus.engine.states import RunStatus
+from pgbus.engine.storage.runs import IS_ONGOING, ONGOING_LANES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,11 +62,11 @@ SELECT workflow_class, count(*) FILTER (WHERE lane = 'finished'), count(*) FILTE
  GROUP BY workflow_class
 """
 
-_ON_STEPS = """
+_ON_STEPS = f"""
 SELECT w.workflow_class, w.current_step, count(*)
   FROM unnest(CAST(:classes AS text[]), CAST(:steps AS text[])) r (workflow_class, step)
-  JOIN {schema}.workflows w ON w.workflow_class = r.workflow_class AND w.current_step = r.step
-       AND w.lane IN ('moving', 'sleeping', 'waiting', 'paused')
+  JOIN {{schema}}.workflows w ON w.workflow_class = r.workflow_class AND w.current_step = r.step
+       AND w.{IS_ONGOING}
  GROUP BY w.workflow_class, w.current_step
  ORDER BY w.workflow_class, w.current_step
 """

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pgbus.engine.definition import registry
 from pgbus.engine.states import ONGOING, RunStatus
+from pgbus.engine.storage.runs import IS_ONGOING
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
     from pgbus.engine.storage.database import Connection
 
 
-_BY_STATUS = """
-SELECT workflow_class, status, count(*) FROM {schema}.workflows
- WHERE lane IN ('moving', 'sleeping', 'waiting', 'paused')
+_BY_STATUS = f"""
+SELECT workflow_class, status, count(*) FROM {{schema}}.workflows
+ WHERE {IS_ONGOING}
  GROUP BY workflow_class, status
 """
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pgbus.engine.definition import registry
+from pgbus.engine.storage.runs import IS_ONGOING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,17 +44,17 @@ class Misfits:
 #: A class and one of its steps, by their names.
 _Place = tuple[str, str]
 
-_ONGOING = """
+_ONGOING = f"""
 SELECT workflow_class, definition_digest, current_step, count(*)
-  FROM {schema}.workflows WHERE lane IN ('moving', 'sleeping', 'waiting', 'paused') GROUP BY 1, 2, 3
+  FROM {{schema}}.workflows WHERE {IS_ONGOING} GROUP BY 1, 2, 3
 """
 
 #: The step lists of the versions on which ongoing runs began.
-_VERSIONS = """
+_VERSIONS = f"""
 SELECT d.workflow_class, d.digest, d.steps::text
-  FROM {schema}.workflow_definitions d
- WHERE EXISTS (SELECT FROM {schema}.workflows w
-                WHERE w.workflow_class = d.workflow_class AND w.lane IN ('moving', 'sleeping', 'waiting', 'paused')
+  FROM {{schema}}.workflow_definitions d
+ WHERE EXISTS (SELECT FROM {{schema}}.workflows w
+                WHERE w.workflow_class = d.workflow_class AND w.{IS_ONGOING}
                   AND w.definition_digest = d.digest)
 """
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pgbus.engine.definition.policy import qualified_name
 from pgbus.engine.errors import StepNotDefined, StepStalled, WaitTimedOut
 from pgbus.engine.storage.processes import STALE_AFTER
+from pgbus.engine.storage.runs import IS_ONGOING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -138,7 +139,7 @@ WITH run AS MATERIALIZED (
      WHERE workflow_class = :workflow_class AND ended_at >= CAST(:since AS timestamptz)
     UNION ALL
     SELECT workflow_id, {_BEGAN} FROM {{schema}}.workflows
-     WHERE workflow_class = :workflow_class AND lane IN ('moving', 'sleeping', 'waiting', 'paused')
+     WHERE workflow_class = :workflow_class AND {IS_ONGOING}
        AND updated_at >= CAST(:since AS timestamptz)),
 attempt AS (
     SELECT s.step_name, s.revision, e.ended, e.ended AND s.started_at IS NOT NULL AS claimed,

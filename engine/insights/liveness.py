@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pgbus.engine.states import RunStatus
 from pgbus.engine.storage import messages
 from pgbus.engine.storage.revision import quoted
+from pgbus.engine.storage.runs import IS_ONGOING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,8 +36,8 @@ class BrokenRun:
 #: One statement, so one snapshot: a run that moves meanwhile is seen with the message of that moment. A paused
 #: run has a person, one that waits for a signal has whoever sends, skips or cancels. A batch that has just
 #: finished has its completion on the way.
-_BROKEN = """
-WITH m (queue, message_id, visible_at) AS ({messages}),
+_BROKEN = f"""
+WITH m (queue, message_id, visible_at) AS ({{messages}}),
 o AS (
 SELECT w.workflow_id, w.workflow_class, w.status, w.current_step, s.attempt,
        CASE
@@ -66,15 +67,15 @@ SELECT w.workflow_id, w.workflow_class, w.status, w.current_step, s.attempt,
        WHEN b.finished_at < clock_timestamp()
             - make_interval(secs => CAST(:stall_threshold AS double precision)) THEN
            'its batch ' || s.batch_id || ' finished, and the completion did not come'
-       WHEN b.finished_at IS NULL AND NOT EXISTS (SELECT FROM {schema}.batch_counters c
+       WHEN b.finished_at IS NULL AND NOT EXISTS (SELECT FROM {{schema}}.batch_counters c
                                                    WHERE c.batch_id = b.batch_id AND c.open > 0) THEN
            'its batch ' || s.batch_id || ' has no open job, and is not finished'
        END AS missing
-  FROM {schema}.workflows w
-  LEFT JOIN {schema}.workflow_steps s ON s.step_id = w.step_id
-  LEFT JOIN {schema}.batches b ON b.batch_id = s.batch_id
+  FROM {{schema}}.workflows w
+  LEFT JOIN {{schema}}.workflow_steps s ON s.step_id = w.step_id
+  LEFT JOIN {{schema}}.batches b ON b.batch_id = s.batch_id
   LEFT JOIN m ON m.queue = s.queue AND m.message_id = s.message_id
- WHERE w.lane IN ('moving', 'sleeping', 'waiting', 'paused'))
+ WHERE w.{IS_ONGOING})
 SELECT workflow_id::text, workflow_class, status, current_step, attempt, missing
   FROM o WHERE missing IS NOT NULL ORDER BY workflow_id
 """

@@ -12,6 +12,7 @@ from pgbus.engine.insights import figures, headline, stuck, throughput
 from pgbus.engine.insights.figures import Figures, Percentiles
 from pgbus.engine.insights.stuck import StuckReason
 from pgbus.engine.states import ONGOING, RunStatus
+from pgbus.engine.storage.runs import IS_ONGOING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -131,9 +132,9 @@ SELECT 1 WHERE EXISTS (SELECT FROM {schema}.workflow_definitions WHERE workflow_
 """
 
 #: Of a class's ongoing runs.
-_HERE = """
-SELECT current_step, status, count(*) FROM {schema}.workflows
- WHERE workflow_class = :workflow_class AND lane IN ('moving', 'sleeping', 'waiting', 'paused')
+_HERE = f"""
+SELECT current_step, status, count(*) FROM {{schema}}.workflows
+ WHERE workflow_class = :workflow_class AND {IS_ONGOING}
  GROUP BY current_step, status
 """
 

@@ -10,7 +10,7 @@ from pgbus.engine.definition import registry
 from pgbus.engine.definition.policy import qualified_name
 from pgbus.engine.errors import RunNotFound, StepStalled
 from pgbus.engine.insights import cursors, selection, stuck
-from pgbus.engine.insights.stuck import MOVING, SLEEPING, HeldEnd, Member, StuckReason
+from pgbus.engine.insights.stuck import HeldEnd, Member, StuckReason
 from pgbus.engine.states import (
     ONGOING,
     AttemptStatus,
@@ -18,6 +18,7 @@ from pgbus.engine.states import (
     OnTimeout,
     RunStatus,
 )
+from pgbus.engine.storage.runs import MOVING, SLEEPING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,9 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from pgbus.engine.insights import stuck
-from pgbus.engine.insights.stuck import MOVING, SLEEPING, StuckReason
+from pgbus.engine.insights.stuck import StuckReason
 from pgbus.engine.states import RunStatus
+from pgbus.engine.storage.runs import MOVING, ONGOING_LANES, SLEEPING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 ENDED = (RunStatus.FINISHED, RunStatus.CANCELLED)
 
 #: A run's lane is its status, with ready and performing as one, but for those that are ready and sleep.
-ONGOING_LANES = (MOVING, SLEEPING, RunStatus.WAITING, RunStatus.PAUSED)
 LANES: tuple[str, ...] = (*ONGOING_LANES, *ENDED)
 
 _SETTLED = (RunStatus.PAUSED, *ENDED)

@@ -16,6 +16,7 @@ from pgbus.engine.definition import registry
 from pgbus.engine.definition.policy import qualified_name
 from pgbus.engine.errors import StepStalled
 from pgbus.engine.states import NEEDS_CLASS, Move, RunStatus, Verb
+from pgbus.engine.storage.runs import MOVING, SLEEPING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -31,10 +32,6 @@ LONGEST_MESSAGE = 1000
 #: What an attempt may hold that ends its run when it is resumed; anything else tries the step again or goes on.
 HeldEnd = Literal[Move.FINISH, Move.STEP_CANCEL]
 HELD_ENDS: dict[str, HeldEnd] = {move.value: move for move in get_args(HeldEnd)}
-
-#: The lanes that are no status: the runs that are ready or performing, but for those that sleep until the timer
-#: sends their step.
-MOVING, SLEEPING = "moving", "sleeping"
 
 #: As what is held: of runs that resume does not end so.
 NO_END = "none"

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
     from pgbus.engine.storage.database import Connection
 
+#: The lanes that are no status: the runs that are ready or performing, but for those that sleep until the timer
+#: sends their step.
+MOVING, SLEEPING = "moving", "sleeping"
+
+ONGOING_LANES = (MOVING, SLEEPING, RunStatus.WAITING, RunStatus.PAUSED)
+
+#: Of a run that has not ended, in the words of the indexes.
+IS_ONGOING = f"lane IN ({', '.join(map(repr, map(str, ONGOING_LANES)))})"
+
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
@@ -182,9 +191,9 @@ _IN_PROGRESS = """
 SELECT 1 FROM {schema}.workflow_steps WHERE step_id = CAST(:step_id AS bigint) AND status = 'in_progress'
 """
 
-_ON_STEPS = """
-SELECT current_step, count(*) FROM {schema}.workflows
- WHERE workflow_class = :workflow_class AND lane IN ('moving', 'sleeping', 'waiting', 'paused')
+_ON_STEPS = f"""
+SELECT current_step, count(*) FROM {{schema}}.workflows
+ WHERE workflow_class = :workflow_class AND {IS_ONGOING}
    AND current_step = ANY (CAST(:steps AS text[]))
  GROUP BY current_step
 """

@@ -36,7 +36,7 @@ KNOWN = STATES | {member.value for kind in VERDICTS for member in kind}
 #: Words in single quotes that SQL has beside the states and verdicts, by what they are.
 OTHER_WORDS = {
     "gone",  # what claim() found before it knows better
-    *("moving", "sleeping"),  # lanes, of two states and of a part of one
+    "moving",  # a lane, of two states
     *("policy", "stall", "system"),  # causes, and an actor
     *("dead_letter", "error", "error_class", "error_message", "failed_at"),  # keys in JSON
     *("message_id", "outcome", "queue", "read_count", "workflow_id"),  # more of them
